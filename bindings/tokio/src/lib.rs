@@ -1,0 +1,1 @@
+//! An Apache Pulsar client for Rust on tokio.

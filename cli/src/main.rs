@@ -1,0 +1,3 @@
+//! The geminga command line.
+
+fn main() {}

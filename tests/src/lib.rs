@@ -1,0 +1,1 @@
+//! Scenarios, simulation, interop and real-broker tests.

@@ -1,0 +1,3 @@
+//! Every command of the project.
+
+fn main() {}
