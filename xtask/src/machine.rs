@@ -1,0 +1,144 @@
+//! What this machine has, what a part of the tests needs of it, and how the gap is closed.
+//!
+//! Inside the repository everything is set up without asking: `.venv`, `.lab/lib`, the wasm32 target. System packages
+//! are installed only where that was asked for; otherwise the one command line to run is printed.
+
+use crate::{repo, shell::Shell};
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+
+/// The version of Apache Pulsar's Python client that must work against the embedded broker.
+const PULSAR_CLIENT: &str = "pulsar-client==3.13.0";
+
+/// Something a part needs beyond Rust itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Need {
+    /// A JDK (17 or later), Maven, and the jars of a real Pulsar in `.lab/lib`.
+    #[expect(dead_code, reason = "the parts that start a real broker need it")]
+    Java,
+    /// Python 3 with `venv`, and `.venv` with the test requirements.
+    Python,
+    /// The `wasm32-unknown-unknown` target.
+    Wasm,
+}
+
+impl Need {
+    /// Why it is not met on this machine before anything is set up inside the repository, if it is not.
+    fn missing(self) -> Option<&'static str> {
+        match self {
+            Self::Java if !java_is_recent() => Some("no JDK 17 or later"),
+            Self::Java if !Shell::new("mvn").args(["-version"]).succeeds() => Some("no Maven"),
+            Self::Python if !Shell::new("python3").args(["-c", "import venv, ensurepip"]).succeeds() => {
+                Some("no Python 3 with venv")
+            }
+            Self::Java | Self::Python | Self::Wasm => None,
+        }
+    }
+
+    fn system_packages(self) -> Vec<String> {
+        match self {
+            Self::Java => {
+                // Distributions have one or the other; Pulsar runs on both.
+                let newer = "openjdk-21-jdk-headless";
+                let found = Shell::new("apt-cache").args(["show", newer]).succeeds();
+                let java = if found { newer } else { "openjdk-17-jdk-headless" };
+                vec![java.to_owned(), "maven".to_owned()]
+            }
+            Self::Python => vec!["python3".to_owned(), "python3-venv".to_owned()],
+            Self::Wasm => Vec::new(),
+        }
+    }
+
+    /// Sets it up inside the repository. Errors: what failed, which is a failure and not a skip.
+    fn set_up(self) -> Result<()> {
+        match self {
+            Self::Java => {
+                Shell::cargo(["run", "--quiet", "-p", "geminga-tests", "--bin", "geminga-lab", "--", "fetch"])
+                    .run()
+                    .context("the jars of Apache Pulsar")
+            }
+            Self::Python => python_environment().context(".venv"),
+            Self::Wasm => wasm_target().context("the wasm32 target"),
+        }
+    }
+}
+
+/// Python of the repository's own virtual environment.
+pub(crate) fn python() -> PathBuf {
+    repo::path(".venv/bin/python")
+}
+
+/// What the selected parts need and this machine still lacks after everything possible was set up.
+#[derive(Default)]
+pub(crate) struct Lacking(Vec<(Need, String)>);
+
+impl Lacking {
+    /// Closes the gap between the machine and `needs`.
+    pub(crate) fn after_setting_up(needs: &[Need], install_system: bool) -> Self {
+        let absent: Vec<Need> = needs.iter().copied().filter(|need| need.missing().is_some()).collect();
+        if !absent.is_empty() {
+            install(&absent, install_system);
+        }
+        let mut lacking = Self::default();
+        for need in needs {
+            if let Some(reason) = need.missing() {
+                lacking.0.push((*need, reason.to_owned()));
+            } else if let Err(error) = need.set_up() {
+                lacking.0.push((*need, format!("cannot set up {error:#}")));
+            }
+        }
+        lacking
+    }
+
+    /// Why a part with these needs cannot run here.
+    pub(crate) fn reason(&self, needs: &[Need]) -> Option<String> {
+        self.0.iter().find(|(need, _)| needs.contains(need)).map(|(_, reason)| reason.clone())
+    }
+}
+
+fn install(absent: &[Need], allowed: bool) {
+    let packages: Vec<String> = absent.iter().flat_map(|need| need.system_packages()).collect();
+    let words = ["install", "-y", "--no-install-recommends"].map(str::to_owned);
+    let arguments: Vec<String> = words.into_iter().chain(packages).collect();
+    if !allowed {
+        println!(
+            "Some parts need system packages. On Debian or Ubuntu:\n\n    sudo apt-get {}\n",
+            arguments.join(" ")
+        );
+        return;
+    }
+    let apt =
+        |arguments: &[String]| Shell::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    let outcome = apt(&["update".to_owned()]).run().and_then(|()| apt(&arguments).run());
+    if let Err(error) = outcome {
+        // The parts that needed them say so in the table.
+        println!("system packages: {error:#}");
+    }
+}
+
+fn java_is_recent() -> bool {
+    let version = Shell::new("javac").args(["-version"]).output().unwrap_or_default();
+    let major = version.trim().strip_prefix("javac ").and_then(|text| text.split('.').next()?.parse().ok());
+    major.is_some_and(|major: u32| major >= 17)
+}
+
+fn wasm_target() -> Result<()> {
+    let installed = Shell::new("rustup").args(["target", "list", "--installed"]).output()?;
+    if installed.lines().any(|line| line == "wasm32-unknown-unknown") {
+        return Ok(());
+    }
+    Shell::new("rustup").args(["target", "add", "wasm32-unknown-unknown"]).run()
+}
+
+fn python_environment() -> Result<()> {
+    // A stamp names what is inside, so that a changed requirement is noticed and an unchanged one costs nothing.
+    let wanted = format!("{PULSAR_CLIENT} pytest");
+    let stamp = repo::path(".venv/geminga-requirements");
+    if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    Shell::new("python3").args(["-m", "venv", ".venv"]).run()?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    Shell::new(python()).args(pip).args(wanted.split(' ')).run()?;
+    std::fs::write(&stamp, &wanted).context("cannot note what .venv holds")
+}
