@@ -1,0 +1,306 @@
+//! Batches: many messages in one payload.
+//!
+//! Knows how records look. What belongs in one batch, and which of its messages are acknowledged, is for others.
+use std::borrow::Cow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    error::WireError,
+    fields::{self, Count, Put, Sink, Value},
+};
+
+/// `SingleMessageMetadata` as a producer writes it.
+///
+/// Shape: `None`, an empty slice or `false` leaves the field out; the payload's size is [`BatchWriter::append`]'s to add.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "the .proto file documents them, once")]
+pub struct SingleMetadata<'a> {
+    pub properties: &'a [(String, String)],
+    pub partition_key: Option<&'a str>,
+    pub partition_key_b64_encoded: bool,
+    pub ordering_key: Option<&'a [u8]>,
+    /// Milliseconds since the epoch.
+    pub event_time: Option<u64>,
+    pub sequence_id: Option<u64>,
+    pub null_value: bool,
+    pub null_partition_key: bool,
+}
+
+impl SingleMetadata<'_> {
+    /// Whether nothing is set but, perhaps, the sequence id.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.properties.is_empty()
+            && self.partition_key.is_none()
+            && self.ordering_key.is_none()
+            && self.event_time.is_none()
+            && !(self.partition_key_b64_encoded | self.null_value | self.null_partition_key)
+    }
+
+    fn visit(&self, payload_len: usize, sink: &mut impl Sink) {
+        for (key, value) in self.properties {
+            sink.pair(1, key, value);
+        }
+        sink.opt_bytes(2, self.partition_key.map(str::as_bytes));
+        sink.varint(3, payload_len as u64);
+        sink.opt(5, self.event_time);
+        sink.flag(6, self.partition_key_b64_encoded);
+        sink.opt_bytes(7, self.ordering_key);
+        sink.opt(8, self.sequence_id);
+        sink.flag(9, self.null_value);
+        sink.flag(10, self.null_partition_key);
+    }
+
+    /// Bytes that a record takes in a batch: size, metadata and payload.
+    pub fn record_len(&self, payload_len: usize) -> usize {
+        let mut count = Count::default();
+        self.visit(payload_len, &mut count);
+        4 + count.0 + payload_len
+    }
+}
+
+/// Collects the payload of a batch, each message behind its metadata.
+#[derive(Debug, Default)]
+pub struct BatchWriter {
+    buf: BytesMut,
+    count: usize,
+}
+
+impl BatchWriter {
+    /// An empty batch; the first message allocates.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a message, copying its payload: the one copy that batching costs.
+    ///
+    /// Units: the caller keeps payloads below `max_message_size`, which is an `i32`.
+    #[inline]
+    pub fn append(&mut self, metadata: &SingleMetadata<'_>, payload: &[u8]) {
+        self.count += 1;
+        if !metadata.is_plain() {
+            return self.append_full(metadata, payload);
+        }
+        // Size, payload_size and sequence_id take at most 4 + 6 + 11 bytes: written on the stack, appended at once.
+        let mut head = [0u8; 24];
+        let mut at = 4;
+        head[at] = 3 << 3;
+        at = put(&mut head, at + 1, payload.len() as u32 as u64);
+        if let Some(sequence_id) = metadata.sequence_id {
+            head[at] = 8 << 3;
+            at = put(&mut head, at + 1, sequence_id);
+        }
+        head[..4].copy_from_slice(&(at as u32 - 4).to_be_bytes());
+        self.buf.reserve(at + payload.len());
+        self.buf.extend_from_slice(&head[..at]);
+        self.buf.extend_from_slice(payload);
+    }
+
+    /// Messages so far.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Whether there is no message yet.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The payload so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// Hands the payload over; the writer is empty again.
+    pub fn take(&mut self) -> Bytes {
+        self.count = 0;
+        self.buf.split().freeze()
+    }
+
+    fn append_full(&mut self, metadata: &SingleMetadata<'_>, payload: &[u8]) {
+        let mut count = Count::default();
+        metadata.visit(payload.len(), &mut count);
+        self.buf.reserve(4 + count.0 + payload.len());
+        self.buf.put_u32(count.0 as u32);
+        metadata.visit(payload.len(), &mut Put(&mut self.buf));
+        self.buf.extend_from_slice(payload);
+    }
+}
+
+/// Writes a varint into an array that has room for it; returns the position behind.
+#[inline]
+fn put(head: &mut [u8; 24], mut at: usize, mut value: u64) -> usize {
+    while value >= 0x80 {
+        head[at] = value as u8 | 0x80;
+        at += 1;
+        value >>= 7;
+    }
+    head[at] = value as u8;
+    at + 1
+}
+
+/// A part of a batch's payload: `start..end`, in bytes from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// The first byte.
+    pub start: u32,
+    /// Behind the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The bytes of this span; none when `body` is not the payload that the span is of.
+    #[inline]
+    pub fn of(self, body: &[u8]) -> &[u8] {
+        body.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+}
+
+/// A message of a batch: its small values, and where the others are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Where the value begins, in bytes from the start of the payload.
+    pub payload_offset: u32,
+    /// Bytes of the value.
+    pub payload_len: u32,
+    /// The message's own sequence id.
+    pub sequence_id: Option<u64>,
+    /// Milliseconds since the epoch; 0 is none.
+    pub event_time: u64,
+    /// The message was compacted away: skip it, and count its permit.
+    pub compacted_out: bool,
+    /// The value is null, not empty.
+    pub null_value: bool,
+    /// The key of a separated KeyValue is null.
+    pub null_partition_key: bool,
+    /// The key is the base64 text of bytes.
+    pub partition_key_b64_encoded: bool,
+    /// Where the key is.
+    pub partition_key: Option<Span>,
+    /// Where the ordering key is.
+    pub ordering_key: Option<Span>,
+    /// Where the whole metadata is.
+    pub metadata: Span,
+}
+
+impl Record {
+    /// The value, out of the payload that the record was read from.
+    #[inline]
+    pub fn payload<'a>(&self, body: &'a [u8]) -> &'a [u8] {
+        let start = self.payload_offset as usize;
+        body.get(start..start + self.payload_len as usize).unwrap_or_default()
+    }
+
+    /// The value as a slice that shares `body`'s memory.
+    #[inline]
+    pub fn payload_bytes(&self, body: &Bytes) -> Bytes {
+        let start = self.payload_offset as usize;
+        body.slice(start..start + self.payload_len as usize)
+    }
+
+    /// The key; bytes that are no UTF-8 read as U+FFFD, as in the Java client.
+    pub fn key<'a>(&self, body: &'a [u8]) -> Option<Cow<'a, str>> {
+        self.partition_key.map(|span| String::from_utf8_lossy(span.of(body)))
+    }
+
+    /// The ordering key.
+    pub fn ordering_key<'a>(&self, body: &'a [u8]) -> Option<&'a [u8]> {
+        self.ordering_key.map(|span| span.of(body))
+    }
+
+    /// The properties, decoded now and in their order.
+    pub fn properties(&self, body: &[u8]) -> Vec<(String, String)> {
+        let mut rest = self.metadata.of(body);
+        let mut properties = Vec::new();
+        // `next_record` has been over these bytes: nothing here can fail any more.
+        while let Ok(Some((number, value))) = fields::next(&mut rest) {
+            if let (1, Value::Bytes(entry)) = (number, value)
+                && let Ok((key, value)) = key_value(entry)
+            {
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                properties.push((text(key), text(value)));
+            }
+        }
+        properties
+    }
+}
+
+/// Reads the record at `*at`, and moves `*at` behind its payload. `Ok(None)` at the end of `body`.
+///
+/// Errors: sizes that point past the end, a missing or negative payload size, bytes that are no protobuf; `*at` stays.
+#[inline]
+pub fn next_record(body: &[u8], at: &mut usize) -> Result<Option<Record>, WireError> {
+    let start = *at;
+    if start == body.len() {
+        return Ok(None);
+    }
+    let bad = |what| WireError::BadBatch { at: start, what };
+    if u32::try_from(body.len()).is_err() {
+        return Err(bad("a batch is larger than 4 GiB"));
+    }
+    let Some((size, rest)) = body.get(start..).and_then(<[u8]>::split_first_chunk::<4>) else {
+        return Err(bad("the metadata size is cut short"));
+    };
+    let Some((metadata, rest)) = rest.split_at_checked(u32::from_be_bytes(*size) as usize) else {
+        return Err(bad("the metadata size points past the end"));
+    };
+    let metadata_start = start + 4;
+    let mut record = Record {
+        metadata: Span { start: metadata_start as u32, end: (metadata_start + metadata.len()) as u32 },
+        payload_offset: (metadata_start + metadata.len()) as u32,
+        ..Record::default()
+    };
+    record.payload_len = read_metadata(metadata, &mut record).map_err(bad)?;
+    if record.payload_len as usize > rest.len() {
+        return Err(bad("the payload size points past the end"));
+    }
+    *at = record.payload_offset as usize + record.payload_len as usize;
+    Ok(Some(record))
+}
+
+/// Fills `record` from its metadata; returns the payload's size.
+#[inline]
+fn read_metadata(metadata: &[u8], record: &mut Record) -> Result<u32, &'static str> {
+    let mut payload_size = None;
+    let mut rest = metadata;
+    while let Some((number, value)) = fields::next(&mut rest)? {
+        let offset = || record.metadata.start + (metadata.len() - rest.len()) as u32;
+        let span = |bytes: &[u8]| Span { start: offset() - bytes.len() as u32, end: offset() };
+        match (number, value) {
+            (1, Value::Bytes(entry)) => {
+                key_value(entry)?;
+            }
+            (2, Value::Bytes(bytes)) => record.partition_key = Some(span(bytes)),
+            (3, Value::Varint(v)) => payload_size = Some(v as i32),
+            (4, Value::Varint(v)) => record.compacted_out = v != 0,
+            (5, Value::Varint(v)) => record.event_time = v,
+            (6, Value::Varint(v)) => record.partition_key_b64_encoded = v != 0,
+            (7, Value::Bytes(bytes)) => record.ordering_key = Some(span(bytes)),
+            (8, Value::Varint(v)) => record.sequence_id = Some(v),
+            (9, Value::Varint(v)) => record.null_value = v != 0,
+            (10, Value::Varint(v)) => record.null_partition_key = v != 0,
+            _ => {}
+        }
+    }
+    u32::try_from(payload_size.ok_or("the payload size is missing")?)
+        .map_err(|_| "the payload size is negative")
+}
+
+/// The two fields of a `KeyValue`.
+fn key_value(mut entry: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
+    let (mut key, mut value) = (&[][..], &[][..]);
+    while let Some(field) = fields::next(&mut entry)? {
+        match field {
+            (1, Value::Bytes(bytes)) => key = bytes,
+            (2, Value::Bytes(bytes)) => value = bytes,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
