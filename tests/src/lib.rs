@@ -1,1 +1,3 @@
 //! Scenarios, simulation, interop and real-broker tests.
+
+pub mod lab;
