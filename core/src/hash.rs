@@ -11,7 +11,10 @@ pub enum HashingScheme {
     JavaStringHash,
     /// Murmur3 (x86, 32 bits, seed 0) over UTF-8.
     Murmur3_32Hash,
-    /// `boost::hash<std::string>`, the C++ client's.
+    /// `boost::hash<std::string>`, the default of the C++ and Python clients.
+    ///
+    /// It is whatever their Boost says. This is Boost 1.81 and later on 64 bits, as in C++ clients since 3.5; with an
+    /// older Boost, or on 32 bits, keys go elsewhere, and no setting here brings them together.
     BoostHash,
 }
 
@@ -24,7 +27,7 @@ impl HashingScheme {
         let hash = match self {
             Self::JavaStringHash => java_string_hash(key),
             Self::Murmur3_32Hash => murmur3(key.as_bytes()),
-            Self::BoostHash => boost_hash(key.as_bytes()),
+            Self::BoostHash => boost_hash(key.as_bytes()) as u32,
         };
         hash & 0x7fff_ffff
     }
@@ -44,13 +47,24 @@ fn java_string_hash(key: &str) -> u32 {
     key.encode_utf16().fold(0u32, |hash, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit)))
 }
 
-/// Boost's `hash_combine` over the bytes as signed chars, the string hash of Boost until 1.80; the C++ client keeps
-/// 32 bits of it.
-fn boost_hash(key: &[u8]) -> u32 {
-    key.iter().fold(0u32, |seed, &byte| {
-        let value = i32::from(byte as i8) as u32;
-        seed ^ value.wrapping_add(0x9e37_79b9).wrapping_add(seed << 6).wrapping_add(seed >> 2)
-    })
+/// `boost::hash<std::string>` of Boost 1.81 and later on 64-bit machines: eight bytes at a time, each multiplied to 128
+/// bits and folded.
+fn boost_hash(key: &[u8]) -> u64 {
+    const Q: u64 = 0x9e37_79b9_7f4a_7c15;
+    const K: u64 = Q.wrapping_mul(Q);
+    let fold = |x: u64| {
+        let product = u128::from(x) * u128::from(K);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let mut step = fold(Q);
+    let mut hash = step ^ key.len() as u64;
+    let (words, tail) = key.as_chunks::<8>();
+    let tail = tail.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    for word in words.iter().map(|word| u64::from_le_bytes(*word)).chain([tail]) {
+        step = step.wrapping_add(Q);
+        hash ^= fold(word.wrapping_add(step));
+    }
+    fold(hash.wrapping_add(step))
 }
 
 fn murmur3(data: &[u8]) -> u32 {

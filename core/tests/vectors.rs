@@ -285,6 +285,14 @@ fn keys_hash_as_in_the_java_client() {
 }
 
 #[test]
+fn keys_hash_as_in_the_cpp_client() {
+    for row in rows("hash-boost.tsv") {
+        let key = String::from_utf8(unhex(&row[1])).expect("UTF-8");
+        assert_eq!(HashingScheme::BoostHash.hash(&key).to_string(), row[2], "{row:?}");
+    }
+}
+
+#[test]
 fn message_ids_serialise_as_in_the_java_client() {
     for row in rows("message-ids.tsv") {
         let (meaning, bytes) = (&row[0], unhex(&row[1]));

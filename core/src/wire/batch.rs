@@ -65,6 +65,8 @@ impl SingleMetadata<'_> {
 pub struct BatchWriter {
     buf: BytesMut,
     count: usize,
+    /// Bytes of the batch before: what the next one will probably need.
+    before: usize,
 }
 
 impl BatchWriter {
@@ -78,6 +80,9 @@ impl BatchWriter {
     /// Units: the caller keeps payloads below `max_message_size`, which is an `i32`.
     #[inline]
     pub fn append(&mut self, metadata: &SingleMetadata<'_>, payload: &[u8]) {
+        if self.count == 0 {
+            self.buf.reserve(self.before);
+        }
         self.count += 1;
         if !metadata.is_plain() {
             return self.append_full(metadata, payload);
@@ -120,7 +125,8 @@ impl BatchWriter {
     /// Hands the payload over; the writer is empty again.
     pub fn take(&mut self) -> Bytes {
         self.count = 0;
-        self.buf.split().freeze()
+        self.before = self.buf.len();
+        std::mem::take(&mut self.buf).freeze()
     }
 
     fn append_full(&mut self, metadata: &SingleMetadata<'_>, payload: &[u8]) {
@@ -240,56 +246,85 @@ pub fn next_record(body: &[u8], at: &mut usize) -> Result<Option<Record>, WireEr
     if start == body.len() {
         return Ok(None);
     }
-    let bad = |what| WireError::BadBatch { at: start, what };
-    if u32::try_from(body.len()).is_err() {
-        return Err(bad("a batch is larger than 4 GiB"));
-    }
-    let Some((size, rest)) = body.get(start..).and_then(<[u8]>::split_first_chunk::<4>) else {
-        return Err(bad("the metadata size is cut short"));
-    };
-    let Some((metadata, rest)) = rest.split_at_checked(u32::from_be_bytes(*size) as usize) else {
-        return Err(bad("the metadata size points past the end"));
-    };
-    let metadata_start = start + 4;
-    let mut record = Record {
-        metadata: Span { start: metadata_start as u32, end: (metadata_start + metadata.len()) as u32 },
-        payload_offset: (metadata_start + metadata.len()) as u32,
-        ..Record::default()
-    };
-    record.payload_len = read_metadata(metadata, &mut record).map_err(bad)?;
-    if record.payload_len as usize > rest.len() {
-        return Err(bad("the payload size points past the end"));
-    }
+    let record = read_record(body, start).map_err(|what| WireError::BadBatch { at: start, what })?;
     *at = record.payload_offset as usize + record.payload_len as usize;
     Ok(Some(record))
 }
 
-/// Fills `record` from its metadata; returns the payload's size.
+/// Reads the record at `start`; its payload is sure to be within `body`.
 #[inline]
-fn read_metadata(metadata: &[u8], record: &mut Record) -> Result<u32, &'static str> {
+fn read_record(body: &[u8], start: usize) -> Result<Record, &'static str> {
+    if body.len() > u32::MAX as usize {
+        return Err("a batch is larger than 4 GiB");
+    }
+    let Some((size, rest)) = body.get(start..).and_then(<[u8]>::split_first_chunk::<4>) else {
+        return Err("the metadata size is cut short");
+    };
+    let Some((metadata, rest)) = rest.split_at_checked(u32::from_be_bytes(*size) as usize) else {
+        return Err("the metadata size points past the end");
+    };
+    let span = Span { start: start as u32 + 4, end: start as u32 + 4 + metadata.len() as u32 };
+    let record = match read_plain(metadata) {
+        Some((payload_len, sequence_id)) => {
+            Record { payload_offset: span.end, payload_len, sequence_id, metadata: span, ..Record::default() }
+        }
+        None => read_full(metadata, span)?,
+    };
+    if record.payload_len as usize > rest.len() {
+        return Err("the payload size points past the end");
+    }
+    Ok(record)
+}
+
+/// Reads metadata with a payload size below 2 MiB and at most a sequence id, which is what most messages have; `None`
+/// is for [`read_full`] to look at.
+#[inline]
+fn read_plain(metadata: &[u8]) -> Option<(u32, Option<u64>)> {
+    let (len, rest) = match *metadata {
+        [0x18, a, ref rest @ ..] if a < 0x80 => (u32::from(a), rest),
+        [0x18, a, b, ref rest @ ..] if b < 0x80 => (u32::from(a & 0x7f) | u32::from(b) << 7, rest),
+        [0x18, a, b, c, ref rest @ ..] if c < 0x80 => {
+            (u32::from(a & 0x7f) | u32::from(b & 0x7f) << 7 | u32::from(c) << 14, rest)
+        }
+        _ => return None,
+    };
+    match rest.split_first() {
+        None => Some((len, None)),
+        Some((0x40, mut rest)) => {
+            let sequence_id = fields::varint(&mut rest).ok()?;
+            rest.is_empty().then_some((len, Some(sequence_id)))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Reads any metadata, which is at `span` of the payload.
+fn read_full(metadata: &[u8], span: Span) -> Result<Record, &'static str> {
+    let mut record = Record { payload_offset: span.end, metadata: span, ..Record::default() };
     let mut payload_size = None;
     let mut rest = metadata;
     while let Some((number, value)) = fields::next(&mut rest)? {
-        let offset = || record.metadata.start + (metadata.len() - rest.len()) as u32;
-        let span = |bytes: &[u8]| Span { start: offset() - bytes.len() as u32, end: offset() };
+        let end = span.end - rest.len() as u32;
+        let here = |bytes: &[u8]| Some(Span { start: end - bytes.len() as u32, end });
         match (number, value) {
             (1, Value::Bytes(entry)) => {
-                key_value(entry)?;
+                key_value(entry)?; // so that `properties` can't fail later
             }
-            (2, Value::Bytes(bytes)) => record.partition_key = Some(span(bytes)),
+            (2, Value::Bytes(bytes)) => record.partition_key = here(bytes),
             (3, Value::Varint(v)) => payload_size = Some(v as i32),
             (4, Value::Varint(v)) => record.compacted_out = v != 0,
             (5, Value::Varint(v)) => record.event_time = v,
             (6, Value::Varint(v)) => record.partition_key_b64_encoded = v != 0,
-            (7, Value::Bytes(bytes)) => record.ordering_key = Some(span(bytes)),
+            (7, Value::Bytes(bytes)) => record.ordering_key = here(bytes),
             (8, Value::Varint(v)) => record.sequence_id = Some(v),
             (9, Value::Varint(v)) => record.null_value = v != 0,
             (10, Value::Varint(v)) => record.null_partition_key = v != 0,
             _ => {}
         }
     }
-    u32::try_from(payload_size.ok_or("the payload size is missing")?)
-        .map_err(|_| "the payload size is negative")
+    let payload_size = payload_size.ok_or("the payload size is missing")?;
+    record.payload_len = u32::try_from(payload_size).map_err(|_| "the payload size is negative")?;
+    Ok(record)
 }
 
 /// The two fields of a `KeyValue`.
