@@ -1,0 +1,358 @@
+//! How one part of a producer or consumer gets to its broker and back to it: reconnecting as a state.
+//!
+//! Decides when to look up, connect, ask again or give up. Any number of triggers may say "no longer attached"; there is
+//! one attempt at a time, and what comes back for an older one is ignored or undone. Knows nothing of PRODUCER or
+//! SUBSCRIBE: the part writes its own request when [`Step::Request`] says so.
+
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::connection::Address;
+use crate::error::{Error, ErrorKind, Retry};
+use crate::hub::{Hub, Owner, Ticket};
+use crate::io::{ConnId, Endpoint};
+use crate::lookup::{Found, Query, broker_endpoint};
+use crate::time::{Mono, Timer};
+use crate::topic_name::TopicName;
+
+/// Where a part stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Not started.
+    Idle,
+    LookingUp,
+    Connecting,
+    /// The part's request waits for its answer.
+    Requesting(ConnId, u64),
+    Open(ConnId),
+    /// Waits before the next attempt.
+    Pausing,
+    /// Closed or failed; nothing starts any more.
+    Ended,
+}
+
+/// What a part does next.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Step {
+    Nothing,
+    /// Write the request on this connection, then call [`Attach::requested`].
+    Request(ConnId),
+    /// Another attempt follows by itself.
+    Retrying(Error),
+    /// Give up: the handle fails with this.
+    Failed(Error),
+}
+
+/// How often and how long an undertaking is tried.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    /// It succeeded once: from then on it is tried for ever.
+    pub(crate) succeeded: bool,
+    since: Mono,
+    count: u32,
+    backoff: Backoff,
+}
+
+impl Tries {
+    pub(crate) fn new(hub: &Hub) -> Self {
+        Tries {
+            succeeded: false,
+            since: hub.now.mono,
+            count: 0,
+            backoff: Backoff::new(hub.config.initial_backoff, hub.config.max_backoff),
+        }
+    }
+
+    pub(crate) fn success(&mut self) {
+        self.succeeded = true;
+        self.count = 0;
+        self.backoff.reset();
+    }
+
+    /// Whether all tries together end at the operation timeout.
+    pub(crate) fn is_bounded(&self, hub: &Hub) -> bool {
+        !self.succeeded && (hub.config.operation_retries.within_operation_timeout || !hub.ever_connected)
+    }
+
+    fn left(&self, hub: &Hub) -> Duration {
+        hub.config.operation_timeout.saturating_sub(hub.now.mono.since(self.since))
+    }
+
+    /// How long one try may take.
+    pub(crate) fn timeout(&self, hub: &Hub) -> Duration {
+        let one = match self.succeeded {
+            true => hub.config.operation_timeout,
+            false => hub.config.operation_retries.timeout.min(hub.config.operation_timeout),
+        };
+        match self.is_bounded(hub) {
+            true => one.min(self.left(hub)).max(Duration::from_millis(1)),
+            false => one,
+        }
+    }
+
+    /// The pause before another try, or none when `error` is final.
+    pub(crate) fn again(&mut self, hub: &mut Hub, error: &Error) -> Option<Duration> {
+        let retries = hub.config.operation_retries;
+        match error.retry() {
+            Retry::Never => return None,
+            Retry::Busy if !self.succeeded && !retries.retry_busy => return None,
+            _ => {}
+        }
+        self.count += 1;
+        // A broken link says nothing about the broker's willingness, so the reconnection back-off applies to it.
+        let link = matches!(error.kind(), ErrorKind::ConnectError | ErrorKind::Disconnected | ErrorKind::NotConnected);
+        let delay = match retries.delay {
+            Some(delay) if !self.succeeded && !link => delay,
+            _ => self.backoff.next(&mut hub.rng),
+        };
+        if self.succeeded {
+            return Some(delay);
+        }
+        if self.is_bounded(hub) && self.left(hub) <= Duration::from_millis(1) {
+            return None;
+        }
+        if !link && retries.max_retries.is_some_and(|max| self.count > max) {
+            return None;
+        }
+        Some(delay)
+    }
+}
+
+/// One part's way to its broker.
+#[derive(Debug)]
+pub(crate) struct Attach {
+    pub(crate) owner: Owner,
+    pub(crate) stage: Stage,
+    pub(crate) tries: Tries,
+    topic: TopicName,
+    attempt: u32,
+    last_error: Option<Error>,
+    /// The new owner, named in a close command; used once, without a lookup.
+    assigned: Option<Address>,
+    /// Where the cluster moved to: all later lookups go there.
+    migrated: Option<Address>,
+    /// The link of the last attachment, for a new owner behind the same proxy.
+    last_address: Option<Address>,
+}
+
+impl Attach {
+    pub(crate) fn new(hub: &Hub, owner: Owner, topic: TopicName) -> Self {
+        Attach {
+            owner,
+            stage: Stage::Idle,
+            tries: Tries::new(hub),
+            topic,
+            attempt: 0,
+            last_error: None,
+            assigned: None,
+            migrated: None,
+            last_address: None,
+        }
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket { owner: self.owner, attempt: self.attempt }
+    }
+
+    pub(crate) fn is_current(&self, ticket: Ticket) -> bool {
+        ticket.attempt == self.attempt && self.stage != Stage::Ended
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+
+    /// The connection in use, once the broker accepted us.
+    pub(crate) fn connection(&self) -> Option<ConnId> {
+        match self.stage {
+            Stage::Open(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The connection on which the broker knows us or soon will.
+    pub(crate) fn registered(&self) -> Option<ConnId> {
+        match self.stage {
+            Stage::Open(id) | Stage::Requesting(id, _) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// How often the part attached or tried to, the current one included.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Starts the first attempt, and the clock that bounds a creation.
+    pub(crate) fn start(&mut self, hub: &mut Hub, lookups: &mut crate::lookup::Lookups) {
+        hub.set_timer(Timer::Opening(self.owner), hub.config.operation_timeout);
+        self.begin(hub, lookups);
+    }
+
+    fn begin(&mut self, hub: &mut Hub, lookups: &mut crate::lookup::Lookups) {
+        hub.timers.cancel(Timer::Retry(self.owner));
+        self.attempt += 1;
+        let ticket = self.ticket();
+        match self.assigned.take() {
+            Some(address) => {
+                self.stage = Stage::Connecting;
+                self.last_address = Some(address.clone());
+                hub.connect(address, ticket);
+            }
+            None => {
+                self.stage = Stage::LookingUp;
+                let query = Query::Broker(self.topic.as_str().to_owned(), self.migrated.clone());
+                let timeout = self.tries.timeout(hub);
+                lookups.ask(hub, ticket, query, timeout);
+            }
+        }
+    }
+
+    pub(crate) fn looked_up(&mut self, hub: &mut Hub, ticket: Ticket, result: Result<Found, Error>) -> Step {
+        if !self.is_current(ticket) || self.stage != Stage::LookingUp {
+            return Step::Nothing;
+        }
+        match result {
+            Ok(Found::Broker(address, _)) => {
+                self.stage = Stage::Connecting;
+                self.last_address = Some(address.clone());
+                hub.connect(address, ticket);
+                Step::Nothing
+            }
+            Ok(_) => Step::Nothing,
+            Err(error) => self.failed(hub, error),
+        }
+    }
+
+    pub(crate) fn connected(&mut self, hub: &mut Hub, ticket: Ticket, result: Result<ConnId, Error>) -> Step {
+        if !self.is_current(ticket) || self.stage != Stage::Connecting {
+            return Step::Nothing;
+        }
+        match result {
+            Ok(id) => {
+                // Before the request is written: what the broker pushes may come in the same packet as its answer.
+                hub.attach(id, self.owner);
+                Step::Request(id)
+            }
+            Err(error) => self.failed(hub, error),
+        }
+    }
+
+    pub(crate) fn requested(&mut self, id: ConnId, request: u64) {
+        self.stage = Stage::Requesting(id, request);
+    }
+
+    /// The broker accepted the request.
+    pub(crate) fn opened(&mut self, hub: &mut Hub, id: ConnId) {
+        self.stage = Stage::Open(id);
+        self.tries.success();
+        self.last_error = None;
+        hub.timers.cancel(Timer::Opening(self.owner));
+    }
+
+    /// The creation may take as long as it takes from here: the broker said so.
+    pub(crate) fn unbound(&mut self, hub: &mut Hub) {
+        hub.timers.cancel(Timer::Opening(self.owner));
+    }
+
+    /// The attempt failed or the attachment ended: decides about the next one.
+    pub(crate) fn failed(&mut self, hub: &mut Hub, error: Error) -> Step {
+        if self.is_ended() {
+            return Step::Nothing;
+        }
+        self.release(hub);
+        let Some(delay) = self.tries.again(hub, &error) else {
+            self.end(hub);
+            return Step::Failed(error);
+        };
+        self.pause(hub, delay);
+        self.last_error = Some(error.clone());
+        Step::Retrying(error)
+    }
+
+    /// The broker moved us away, perhaps to a broker that it names; nothing failed.
+    pub(crate) fn moved(&mut self, hub: &mut Hub, url: Option<&str>, error: Error) -> Step {
+        if self.is_ended() {
+            return Step::Nothing;
+        }
+        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(broker_endpoint) {
+            self.assigned = Some(self.behind_same_proxy(endpoint));
+        }
+        self.release(hub);
+        let delay = match self.assigned {
+            Some(_) => Duration::ZERO,
+            None => self.tries.backoff.next(&mut hub.rng),
+        };
+        self.pause(hub, delay);
+        self.last_error = Some(error.clone());
+        Step::Retrying(error)
+    }
+
+    /// The cluster moved: lookups go to `url` from now on.
+    pub(crate) fn migrated(&mut self, url: Option<&str>) {
+        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(broker_endpoint) {
+            self.migrated = Some(Address { endpoint, proxy_to: None });
+        }
+    }
+
+    fn behind_same_proxy(&self, endpoint: Endpoint) -> Address {
+        match &self.last_address {
+            Some(Address { endpoint: proxy, proxy_to: Some(_) }) => Address {
+                proxy_to: Some(format!("{}:{}", endpoint.host, endpoint.port)),
+                endpoint: proxy.clone(),
+            },
+            _ => Address { endpoint, proxy_to: None },
+        }
+    }
+
+    /// The connection is gone. Ignored unless it is the one in use.
+    pub(crate) fn lost(&mut self, hub: &mut Hub, id: ConnId, error: Error) -> Step {
+        match self.stage {
+            Stage::Open(current) | Stage::Requesting(current, _) if current == id => self.failed(hub, error),
+            _ => Step::Nothing,
+        }
+    }
+
+    /// The pause is over.
+    pub(crate) fn retry(&mut self, hub: &mut Hub, lookups: &mut crate::lookup::Lookups) {
+        if self.stage == Stage::Pausing {
+            self.begin(hub, lookups);
+        }
+    }
+
+    /// The time for a creation is over: the last error is its outcome, if creations are bounded at all.
+    pub(crate) fn opening_timed_out(&mut self, hub: &mut Hub) -> Step {
+        if self.is_ended() || !self.tries.is_bounded(hub) {
+            return Step::Nothing;
+        }
+        let why = format!("not open within {:?}", hub.config.operation_timeout);
+        let doing = format!("opening {}", self.topic.as_str());
+        let error = self.last_error.take().unwrap_or_else(|| Error::new(ErrorKind::Timeout, doing, why));
+        self.end(hub);
+        Step::Failed(error)
+    }
+
+    fn pause(&mut self, hub: &mut Hub, delay: Duration) {
+        self.stage = Stage::Pausing;
+        hub.set_timer(Timer::Retry(self.owner), delay);
+    }
+
+    /// Lets go of the connection. An unanswered request becomes nobody's: its late answer changes nothing here.
+    fn release(&mut self, hub: &mut Hub) {
+        if let Stage::Requesting(id, request) = self.stage {
+            hub.disown_request(id, request);
+        }
+        if let Some(id) = self.registered() {
+            hub.detach(id, self.owner);
+        }
+    }
+
+    /// Stops for good.
+    pub(crate) fn end(&mut self, hub: &mut Hub) {
+        self.release(hub);
+        hub.timers.cancel(Timer::Retry(self.owner));
+        hub.timers.cancel(Timer::Opening(self.owner));
+        self.stage = Stage::Ended;
+    }
+}
