@@ -68,6 +68,8 @@ pub(crate) struct Hub {
     pub(crate) memory_waiters: BTreeSet<ProducerId>,
     /// Whether the service URL was ever reached: before that, an unreachable address is an error in the end.
     pub(crate) ever_connected: bool,
+    /// The client is closed and its connections are gone.
+    pub(crate) shut: bool,
     pool: BTreeMap<Address, ConnId>,
     asks: BTreeMap<AskId, ConnId>,
     next_ask: Slots<()>,
@@ -89,6 +91,7 @@ impl Hub {
             memory,
             memory_waiters: BTreeSet::new(),
             ever_connected: false,
+            shut: false,
             pool: BTreeMap::new(),
             asks: BTreeMap::new(),
             next_ask: Slots::new(),
@@ -236,6 +239,10 @@ impl Hub {
         self.settled(id);
     }
 
+    pub(crate) fn request_owner(&self, id: ConnId, request_id: u64) -> Option<Owner> {
+        self.connections.get(id.0)?.requests.get(request_id).map(|r| r.ticket.owner)
+    }
+
     /// Whoever asked is gone: the answer, when it comes, is for nobody.
     pub(crate) fn disown_request(&mut self, id: ConnId, request_id: u64) {
         if let Some(connection) = self.connections.get_mut(id.0)
@@ -270,6 +277,15 @@ impl Hub {
         }
         for owner in std::mem::take(&mut connection.owners) {
             self.notices.push_back(Notice::Lost(owner, id, error.clone()));
+        }
+    }
+
+    /// Closes every connection for good.
+    pub(crate) fn shut_down(&mut self) {
+        self.shut = true;
+        let error = Error::new(ErrorKind::AlreadyClosed, "", "the client was closed");
+        for slot in self.connections.keys() {
+            self.close_connection(ConnId(slot), &error, true);
         }
     }
 

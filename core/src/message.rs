@@ -1,5 +1,6 @@
 //! Messages on their way out and as received. Decides what a message is to the application; knows no connection.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -105,8 +106,8 @@ impl<T: Into<Bytes>> From<T> for OutgoingMessage {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) topic: TopicName,
-    pub(crate) ledger_id: u64,
-    pub(crate) entry_id: u64,
+    pub(crate) ledger_id: i64,
+    pub(crate) entry_id: i64,
     pub(crate) partition: i32,
     pub(crate) redelivery_count: u32,
     pub(crate) metadata: MessageMetadata,
@@ -134,10 +135,7 @@ impl Message {
     /// The value.
     pub fn payload(&self) -> &[u8] {
         match &self.record {
-            Some(r) => {
-                let at = r.payload_offset as usize;
-                self.entry.body.get(at..at + r.payload_len as usize).unwrap_or_default()
-            }
+            Some(r) => r.payload(&self.entry.body),
             None => &self.entry.body,
         }
     }
@@ -145,7 +143,7 @@ impl Message {
     /// The value, sharing the receive buffer.
     pub fn payload_bytes(&self) -> Bytes {
         match &self.record {
-            Some(_) => self.entry.body.slice_ref(self.payload()),
+            Some(r) => r.payload_bytes(&self.entry.body),
             None => self.entry.body.clone(),
         }
     }
@@ -167,12 +165,10 @@ impl Message {
     }
 
     /// The key as text; a binary key as its base64 form.
-    pub fn key(&self) -> Option<&str> {
+    pub fn key(&self) -> Option<Cow<'_, str>> {
         match &self.record {
-            Some(r) => {
-                r.key.as_ref().and_then(|k| std::str::from_utf8(self.entry.body.get(k.start as usize..k.end as usize)?).ok())
-            }
-            None => self.entry.metadata.partition_key.as_deref(),
+            Some(r) => r.key(&self.entry.body),
+            None => self.entry.metadata.partition_key.as_deref().map(Cow::Borrowed),
         }
     }
 
@@ -188,7 +184,7 @@ impl Message {
     pub fn key_bytes(&self) -> Option<Vec<u8>> {
         let key = self.key()?;
         match self.has_base64_key() {
-            true => BASE64.decode(key).ok(),
+            true => BASE64.decode(key.as_bytes()).ok(),
             false => Some(key.as_bytes().to_vec()),
         }
     }
@@ -196,7 +192,7 @@ impl Message {
     /// The ordering key.
     pub fn ordering_key(&self) -> Option<&[u8]> {
         match &self.record {
-            Some(r) => r.ordering_key.as_ref().and_then(|k| self.entry.body.get(k.start as usize..k.end as usize)),
+            Some(r) => r.ordering_key(&self.entry.body),
             None => self.entry.metadata.ordering_key.as_deref(),
         }
     }

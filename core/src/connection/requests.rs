@@ -39,6 +39,10 @@ impl Requests {
         self.0.insert(id, request);
     }
 
+    pub(crate) fn get(&self, id: u64) -> Option<&Request> {
+        self.0.get(&id)
+    }
+
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
         self.0.get_mut(&id)
     }

@@ -304,7 +304,7 @@ impl Lookups {
 fn service_address(url: &ServiceUrl, host: usize) -> Address {
     let host = &url.hosts()[host % url.hosts().len()];
     Address {
-        endpoint: Endpoint { host: host.name().to_owned(), port: host.port(), tls: url.tls() },
+        endpoint: Endpoint { host: host.name.clone(), port: host.port, tls: url.tls() },
         proxy_to: None,
     }
 }

@@ -1,0 +1,474 @@
+//! The machine: owns the sub-machines, routes frames, timers and notices between them. Holds no protocol rules.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::attach::Tries;
+use crate::config::{ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig};
+use crate::connection::Stage;
+use crate::consumer::{Consumer, Consumers};
+use crate::error::{Error, ErrorKind};
+use crate::hub::{Hub, Notice, Owner, Ticket};
+use crate::io::{ConnId, ConsumerId, Event, Input, OpId, Output, ProducerId, Reply, TopicDomain};
+use crate::lookup::{Found, Lookups, Query};
+use crate::producer::{Producer, Producers};
+use crate::slots::Slot;
+use crate::time::{Mono, Now, Timer};
+use crate::topic_name::TopicName;
+use crate::wire::command::Command;
+use crate::wire::frame::{self, Frame};
+use crate::wire::proto::command_topic_migrated::ResourceType;
+
+/// One Pulsar client. For more cores, make more clients.
+#[derive(Debug)]
+pub struct Client {
+    hub: Hub,
+    lookups: Lookups,
+    producers: Producers,
+    consumers: Consumers,
+    /// Client-level lookups under way.
+    operations: BTreeMap<OpId, (Query, Tries)>,
+    closing: Option<OpId>,
+}
+
+/// How much of everything a client holds, for tests and gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ClientStats {
+    pub connections: usize,
+    pub requests: usize,
+    pub lookups: usize,
+    pub timers: usize,
+    pub producers: usize,
+    pub consumers: usize,
+    /// Messages without receipt.
+    pub pending_messages: usize,
+    /// Bytes of messages without receipt.
+    pub memory_used: usize,
+}
+
+impl Client {
+    /// A client that does nothing yet: it connects when something needs a broker.
+    ///
+    /// `seed` decides about jitter, generated names and first choices; it needs no secrecy. Errors: `InvalidConfiguration`.
+    pub fn new(config: ClientConfig, seed: [u8; 32], now: Now) -> Result<Self, Error> {
+        config.validate()?;
+        let mut hub = Hub::new(config, seed, now);
+        let lookups = Lookups::new(&mut hub);
+        Ok(Client {
+            hub,
+            lookups,
+            producers: Producers::new(),
+            consumers: Consumers::new(),
+            operations: BTreeMap::new(),
+            closing: None,
+        })
+    }
+
+    /// Takes the world's news. Inputs for ids that are gone are ignored, because sockets race.
+    pub fn handle(&mut self, now: Now, input: Input<'_>) {
+        self.enter(now);
+        match input {
+            Input::Connected(id) => self.hub.link_opened(id),
+            Input::Received(id, buffer) => self.received(id, buffer),
+            Input::Disconnected(id, why) => self.hub.link_closed(id, why),
+            Input::Answered(id, answer) => self.hub.answered(id, answer),
+            Input::Tick => {}
+        }
+        self.settle();
+        while let Some(timer) = self.hub.timers.pop_due(now.mono) {
+            self.fire(timer);
+            self.settle();
+        }
+    }
+
+    /// What is to be done next; call until `None`.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.hub.outputs.pop_front()
+    }
+
+    /// When to call `handle` with a tick at the latest.
+    pub fn deadline(&self) -> Option<Mono> {
+        self.hub.timers.next().map(|(at, _)| at)
+    }
+
+    /// What the next deadline is for.
+    pub fn deadline_reason(&self) -> Option<String> {
+        self.hub.timers.next().map(|(_, timer)| format!("{timer:?}"))
+    }
+
+    /// Appends bytes that wait for a connection to `out`, stopping after about `budget` of them. Returns how many.
+    ///
+    /// Call it when the socket can take more, not before: what was not taken can still be re-aimed after a failover. When
+    /// it returns less than `budget`, everything is taken and an `Output::Transmit` announces the next.
+    pub fn transmit(&mut self, id: ConnId, budget: usize, out: &mut Vec<Bytes>) -> usize {
+        let mut taken = 0;
+        loop {
+            let Some(connection) = self.hub.connections.get_mut(id.0) else { return taken };
+            if taken >= budget {
+                if !connection.has_output() {
+                    connection.drained();
+                    // Exactly the budget: say so by announcing nothing and leaving the next write to be news.
+                }
+                return taken;
+            }
+            if let Some(control) = connection.take_control() {
+                taken += control.len();
+                out.push(control);
+                continue;
+            }
+            let Some(part) = connection.next_send() else {
+                connection.drained();
+                return taken;
+            };
+            if let Some((head, body)) = self.producers.next_send(id, part) {
+                connection.send_written();
+                taken += head.len() + body.len();
+                out.push(head);
+                if !body.is_empty() {
+                    out.push(body);
+                }
+                self.hub.became_busy(id);
+            }
+        }
+    }
+
+    /// Starts a producer; an `Event::Opened` or `Event::Closed` follows. Errors: what is wrong with the configuration.
+    pub fn create_producer(&mut self, now: Now, config: ProducerConfig) -> Result<ProducerId, Error> {
+        self.enter_open(now, "creating a producer")?;
+        let id = self.producers.create(&mut self.hub, &mut self.lookups, config)?;
+        self.settle();
+        Ok(id)
+    }
+
+    /// Starts a consumer; an `Event::Opened` or `Event::Closed` follows. Errors: what is wrong with the configuration.
+    pub fn subscribe(&mut self, now: Now, config: ConsumerConfig) -> Result<ConsumerId, Error> {
+        self.enter_open(now, "subscribing")?;
+        let id = self.consumers.subscribe(&mut self.hub, &mut self.lookups, config)?;
+        self.settle();
+        Ok(id)
+    }
+
+    /// Starts a reader: a consumer without a lasting subscription. As [`subscribe`](Self::subscribe).
+    pub fn create_reader(&mut self, now: Now, config: ReaderConfig) -> Result<ConsumerId, Error> {
+        self.enter_open(now, "creating a reader")?;
+        let id = self.consumers.create_reader(&mut self.hub, &mut self.lookups, config)?;
+        self.settle();
+        Ok(id)
+    }
+
+    /// A producer to work with. Errors: `AlreadyClosed`.
+    pub fn producer(&mut self, id: ProducerId) -> Result<Producer<'_>, Error> {
+        match self.producers.contains(id) {
+            true => Ok(Producer { producers: &mut self.producers, hub: &mut self.hub, id }),
+            false => Err(Error::new(ErrorKind::AlreadyClosed, "using a producer", "")),
+        }
+    }
+
+    /// A consumer or reader to work with. Errors: `AlreadyClosed`.
+    pub fn consumer(&mut self, id: ConsumerId) -> Result<Consumer<'_>, Error> {
+        match self.consumers.contains(id) {
+            true => Ok(Consumer { consumers: &mut self.consumers, hub: &mut self.hub, id }),
+            false => Err(Error::new(ErrorKind::AlreadyClosed, "using a consumer", "")),
+        }
+    }
+
+    /// Asks how many partitions a topic has; ends in [`Reply::Partitions`].
+    pub fn partitions(&mut self, now: Now, topic: &str) -> Result<OpId, Error> {
+        let topic = topic_name(topic, "asking for partitions")?;
+        self.ask(now, Query::Partitions(topic.as_str().to_owned()))
+    }
+
+    /// Lists the topics of `tenant/namespace`; ends in [`Reply::Topics`].
+    pub fn topics_of_namespace(&mut self, now: Now, namespace: &str, domain: TopicDomain) -> Result<OpId, Error> {
+        self.ask(now, Query::topics(namespace, domain))
+    }
+
+    /// Asks which broker owns a topic; ends in [`Reply::Broker`].
+    pub fn lookup_topic(&mut self, now: Now, topic: &str) -> Result<OpId, Error> {
+        let topic = topic_name(topic, "lookup")?;
+        self.ask(now, Query::Broker(topic.as_str().to_owned(), None))
+    }
+
+    /// Closes every handle, then every connection; the operation completes when all are gone.
+    pub fn close(&mut self, now: Now) -> OpId {
+        self.enter(now);
+        let op = self.hub.operation();
+        match self.closing {
+            // A second close completes with the first, or at once when that is over.
+            Some(_) => self.hub.event(Event::Completed(op, Ok(Reply::Done))),
+            None => {
+                self.closing = Some(op);
+                let error = Error::new(ErrorKind::AlreadyClosed, "", "the client was closed");
+                for (op, (_, _)) in std::mem::take(&mut self.operations) {
+                    self.hub.timers.cancel(Timer::Retry(Owner::Operation(op)));
+                    self.hub.event(Event::Completed(op, Err(error.clone())));
+                }
+                self.producers.close_all(&mut self.hub);
+                self.consumers.close_all(&mut self.hub);
+                self.settle();
+            }
+        }
+        op
+    }
+
+    /// How much of everything there is.
+    pub fn stats(&self) -> ClientStats {
+        ClientStats {
+            connections: self.hub.connections.len(),
+            requests: self.hub.connections.iter().map(|(_, c)| c.requests.len()).sum(),
+            lookups: self.lookups.len(),
+            timers: self.hub.timers.len(),
+            producers: self.producers.len(),
+            consumers: self.consumers.len(),
+            pending_messages: self.producers.pending_messages(),
+            memory_used: self.hub.memory.used(),
+        }
+    }
+
+    /// Asserts what must hold between any two calls; for tests and the simulation.
+    ///
+    /// # Panics
+    /// When permits are not conserved or the memory account does not match the messages held.
+    pub fn check_invariants(&self) {
+        self.producers.check_invariants(&self.hub);
+        self.consumers.check_invariants();
+    }
+
+    fn enter(&mut self, now: Now) {
+        // Clocks of different threads may disagree by a little; the core's never goes back.
+        self.hub.now = Now { mono: self.hub.now.mono.max(now.mono), unix_ms: now.unix_ms };
+    }
+
+    fn enter_open(&mut self, now: Now, doing: &str) -> Result<(), Error> {
+        self.enter(now);
+        match self.closing {
+            Some(_) => Err(Error::new(ErrorKind::AlreadyClosed, doing, "the client is closed")),
+            None => Ok(()),
+        }
+    }
+
+    fn ask(&mut self, now: Now, query: Query) -> Result<OpId, Error> {
+        self.enter_open(now, "lookup")?;
+        let op = self.hub.operation();
+        let tries = Tries::new(&self.hub);
+        let timeout = tries.timeout(&self.hub);
+        self.operations.insert(op, (query.clone(), tries));
+        let ticket = Ticket { owner: Owner::Operation(op), attempt: 0 };
+        self.lookups.ask(&mut self.hub, ticket, query, timeout);
+        self.settle();
+        Ok(op)
+    }
+
+    fn operation_looked_up(&mut self, op: OpId, result: Result<Found, Error>) {
+        let Some((_, tries)) = self.operations.get_mut(&op) else { return };
+        let result = match result {
+            Ok(Found::Broker(_, url)) => Ok(Reply::Broker(url)),
+            Ok(Found::Partitions(n)) => Ok(Reply::Partitions(n)),
+            Ok(Found::Topics(topics)) => Ok(Reply::Topics(topics)),
+            Err(error) => match tries.again(&mut self.hub, &error) {
+                Some(delay) => return self.hub.set_timer(Timer::Retry(Owner::Operation(op)), delay),
+                None => Err(error),
+            },
+        };
+        self.operations.remove(&op);
+        self.hub.event(Event::Completed(op, result));
+    }
+
+    /// Delivers notices until there are none, then ends a close that has nothing left to wait for.
+    fn settle(&mut self) {
+        let Client { hub, lookups, producers, consumers, .. } = self;
+        while let Some(notice) = hub.notices.pop_front() {
+            match notice {
+                Notice::Connection(ticket, result) => match ticket.owner {
+                    Owner::Lookup(slot) => lookups.connection(hub, slot, result),
+                    Owner::ProducerPart(part) => producers.connection(hub, part, ticket, result),
+                    Owner::ConsumerPart(part) => consumers.connection(hub, part, ticket, result),
+                    Owner::Handle(_) | Owner::Operation(_) | Owner::Nobody => {}
+                },
+                Notice::Lost(owner, id, error) => match owner {
+                    Owner::ProducerPart(part) => producers.lost(hub, part, id, error),
+                    Owner::ConsumerPart(part) => consumers.lost(hub, part, id, error),
+                    Owner::Handle(_) | Owner::Lookup(_) | Owner::Operation(_) | Owner::Nobody => {}
+                },
+                Notice::Answered(ticket, kind, id, result) => match ticket.owner {
+                    Owner::Lookup(slot) => lookups.answered(hub, slot, result),
+                    Owner::ProducerPart(part) => producers.answered(hub, part, ticket, kind, id, result),
+                    Owner::ConsumerPart(part) => consumers.answered(hub, part, ticket, kind, id, result),
+                    Owner::Handle(_) | Owner::Operation(_) | Owner::Nobody => {}
+                },
+                Notice::LookedUp(ticket, result) => match ticket.owner {
+                    Owner::ProducerPart(part) => producers.looked_up(hub, part, ticket, result),
+                    Owner::ConsumerPart(part) => consumers.looked_up(hub, part, ticket, result),
+                    Owner::Handle(crate::io::HandleId::Producer(id)) => {
+                        producers.partitions_found(hub, lookups, id, result);
+                    }
+                    Owner::Handle(crate::io::HandleId::Consumer(id)) => {
+                        consumers.partitions_found(hub, lookups, id, result);
+                    }
+                    Owner::Operation(op) => {
+                        self.operation_looked_up(op, result);
+                        return self.settle();
+                    }
+                    Owner::Lookup(_) | Owner::Nobody => {}
+                },
+            }
+        }
+        if let Some(op) = self.closing
+            && self.producers.len() == 0
+            && self.consumers.len() == 0
+            && !self.hub.shut
+        {
+            self.hub.shut_down();
+            self.hub.event(Event::Completed(op, Ok(Reply::Done)));
+        }
+    }
+
+    fn fire(&mut self, timer: Timer) {
+        let Client { hub, lookups, producers, consumers, .. } = self;
+        match timer {
+            Timer::Connecting(id) => hub.connecting_timed_out(id),
+            Timer::KeepAlive(id) => hub.check_keep_alive(id),
+            Timer::Request(id, request) => hub.request_timed_out(id, request),
+            Timer::Lookup(slot) => lookups.timed_out(hub, Slot::from_u64(slot)),
+            Timer::Retry(Owner::ProducerPart(part)) => producers.retry(hub, lookups, part),
+            Timer::Retry(Owner::ConsumerPart(part)) => consumers.retry(hub, lookups, part),
+            Timer::Retry(Owner::Handle(crate::io::HandleId::Producer(id))) => {
+                producers.ask_partitions(hub, lookups, id);
+            }
+            Timer::Retry(Owner::Handle(crate::io::HandleId::Consumer(id))) => {
+                consumers.ask_partitions(hub, lookups, id);
+            }
+            Timer::Retry(Owner::Operation(op)) => {
+                if let Some((query, tries)) = self.operations.get(&op) {
+                    let ticket = Ticket { owner: Owner::Operation(op), attempt: 0 };
+                    lookups.ask(hub, ticket, query.clone(), tries.timeout(hub));
+                }
+            }
+            Timer::Opening(Owner::ProducerPart(part)) => producers.opening_timed_out(hub, part),
+            Timer::Opening(Owner::ConsumerPart(part)) => consumers.opening_timed_out(hub, part),
+            Timer::Partitions(crate::io::HandleId::Producer(id)) => producers.ask_partitions(hub, lookups, id),
+            Timer::Partitions(crate::io::HandleId::Consumer(id)) => consumers.ask_partitions(hub, lookups, id),
+            Timer::BatchDelay(part) => producers.batch_delay(hub, Slot::from_u64(part)),
+            Timer::SendTimeout(part) => producers.send_timeout(hub, Slot::from_u64(part)),
+            Timer::AckGroup(part) => consumers.ack_group(hub, Slot::from_u64(part)),
+            Timer::NegativeAck(part) => consumers.negative_ack(hub, Slot::from_u64(part)),
+            Timer::Operation(op) => consumers.operation_timed_out(hub, op),
+            Timer::Retry(_) | Timer::Opening(_) => {}
+        }
+    }
+
+    fn received(&mut self, id: ConnId, buffer: &mut BytesMut) {
+        while let Some(connection) = self.hub.connections.get(id.0) {
+            let frame = match frame::split(buffer, connection.max_frame()) {
+                Ok(Some(bytes)) => frame::decode(bytes),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            match frame {
+                Ok(frame) => self.frame(id, frame),
+                Err(error) => {
+                    let doing = format!("talking to {}", connection.address.endpoint);
+                    let error = Error::new(ErrorKind::ReadError, doing, error.to_string());
+                    self.hub.close_connection(id, &error, true);
+                }
+            }
+            self.settle();
+        }
+        // The connection is gone: what is left in the buffer is nobody's.
+        buffer.clear();
+    }
+
+    fn frame(&mut self, id: ConnId, frame: Frame) {
+        let Client { hub, producers, consumers, .. } = self;
+        let Some(connection) = hub.connections.get(id.0) else { return };
+        if !connection.is_ready() {
+            return self.handshake(id, frame.command);
+        }
+        if !matches!(frame.command, Command::Ping) {
+            hub.life(id);
+        }
+        match frame.command {
+            Command::SendReceipt(receipt) => producers.receipt(hub, id, &receipt),
+            Command::Message(message) => match frame.payload {
+                Some(payload) => consumers.message(hub, id, message, payload),
+                None => self.protocol_error(id, "a MESSAGE without payload"),
+            },
+            Command::Ping => hub.write(id, &Command::Pong),
+            Command::Pong | Command::Unknown(_) => {}
+            Command::Error(e) => {
+                let error = Error::from_server(e.error, Some(&e.message), "");
+                hub.answer(id, e.request_id, Err(error));
+            }
+            Command::ProducerSuccess(ref success) if success.producer_ready == Some(false) => {
+                if let Some(Owner::ProducerPart(part)) = hub.request_owner(id, success.request_id) {
+                    producers.queued(hub, part);
+                }
+                hub.wait_for_ever(id, success.request_id);
+            }
+            Command::AckResponse(ref r) => match r.error {
+                Some(code) => {
+                    let error = Error::from_server(code, r.message.as_deref(), "");
+                    hub.answer(id, r.request_id.unwrap_or(0), Err(error));
+                }
+                None => hub.answer(id, r.request_id.unwrap_or(0), Ok(frame.command)),
+            },
+            Command::Success(ref r) => hub.answer(id, r.request_id, Ok(frame.command)),
+            Command::ProducerSuccess(ref r) => hub.answer(id, r.request_id, Ok(frame.command)),
+            Command::LookupResponse(ref r) => hub.answer(id, r.request_id, Ok(frame.command)),
+            Command::PartitionedMetadataResponse(ref r) => hub.answer(id, r.request_id, Ok(frame.command)),
+            Command::GetTopicsOfNamespaceResponse(ref r) => hub.answer(id, r.request_id, Ok(frame.command)),
+            Command::GetLastMessageIdResponse(ref r) => hub.answer(id, r.request_id, Ok(frame.command)),
+            Command::SendError(e) => producers.send_error(hub, id, &e),
+            Command::CloseProducer(close) => producers.closed_by_broker(hub, id, &close),
+            Command::CloseConsumer(close) => consumers.closed_by_broker(hub, id, &close),
+            Command::ActiveConsumerChange(c) => consumers.active_change(hub, id, &c),
+            Command::ReachedEndOfTopic(r) => consumers.end_of_topic(hub, id, &r),
+            Command::AuthChallenge(_) => hub.challenged(id),
+            Command::TopicMigrated(m) => {
+                let tls = hub.config.service_url.tls();
+                let url = if tls { &m.broker_service_url_tls } else { &m.broker_service_url };
+                let part = Slot::from_u64(m.resource_id);
+                match m.resource_type == ResourceType::Producer as i32 {
+                    true => producers.migrated(part, url.as_deref()),
+                    false => consumers.migrated(part, url.as_deref()),
+                }
+            }
+            other => {
+                let what = format!("a {} command, which is not for clients", other.name());
+                self.protocol_error(id, &what);
+            }
+        }
+    }
+
+    /// Before CONNECTED only these may come.
+    fn handshake(&mut self, id: ConnId, command: Command) {
+        let Some(connection) = self.hub.connections.get(id.0) else { return };
+        let doing = format!("connecting to {}", connection.address.endpoint);
+        match command {
+            Command::Connected(connected) if connection.stage == Stage::Greeting => self.hub.connected(id, &connected),
+            Command::AuthChallenge(_) if connection.stage == Stage::Greeting => self.hub.challenged(id),
+            Command::Error(e) => {
+                let error = Error::from_server(e.error, Some(&e.message), doing);
+                self.hub.close_connection(id, &error, true);
+            }
+            Command::Ping => self.hub.write(id, &Command::Pong),
+            other => {
+                let why = format!("the peer answered CONNECT with {}; is it a Pulsar broker?", other.name());
+                self.hub.close_connection(id, &Error::new(ErrorKind::ConnectError, doing, why), true);
+            }
+        }
+    }
+
+    fn protocol_error(&mut self, id: ConnId, what: &str) {
+        let Some(connection) = self.hub.connections.get(id.0) else { return };
+        let doing = format!("talking to {}", connection.address.endpoint);
+        let error = Error::new(ErrorKind::ReadError, doing, format!("it sent {what}"));
+        self.hub.close_connection(id, &error, true);
+    }
+}
+
+pub(crate) fn topic_name(topic: &str, doing: &str) -> Result<TopicName, Error> {
+    TopicName::parse(topic).map_err(|e| Error::new(ErrorKind::InvalidTopicName, doing, e.to_string()))
+}
