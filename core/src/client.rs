@@ -237,8 +237,7 @@ impl Client {
     }
 
     fn enter(&mut self, now: Now) {
-        // Clocks of different threads may disagree by a little; the core's never goes back.
-        self.hub.now = Now { mono: self.hub.now.mono.max(now.mono), unix_ms: now.unix_ms };
+        self.hub.enter(now);
     }
 
     fn enter_open(&mut self, now: Now, doing: &str) -> Result<(), Error> {

@@ -100,6 +100,11 @@ impl Hub {
         }
     }
 
+    /// Takes the time of a call. Clocks of different threads may disagree by a little; the core's never goes back.
+    pub(crate) fn enter(&mut self, now: Now) {
+        self.now = Now { mono: self.now.mono.max(now.mono), unix_ms: now.unix_ms };
+    }
+
     pub(crate) fn event(&mut self, event: Event) {
         self.outputs.push_back(Output::Event(event));
     }
