@@ -101,7 +101,10 @@ impl Tries {
         }
         self.count += 1;
         // A broken link says nothing about the broker's willingness, so the reconnection back-off applies to it.
-        let link = matches!(error.kind(), ErrorKind::ConnectError | ErrorKind::Disconnected | ErrorKind::NotConnected);
+        let link = matches!(
+            error.kind(),
+            ErrorKind::ConnectError | ErrorKind::Disconnected | ErrorKind::NotConnected
+        );
         let delay = match retries.delay {
             Some(delay) if !self.succeeded && !link => delay,
             _ => self.backoff.next(&mut hub.rng),

@@ -90,6 +90,10 @@ impl Client {
 
     /// When to call `handle` with a tick at the latest.
     pub fn deadline(&self) -> Option<Mono> {
+        // News that a call on a handle left behind is delivered by the next `handle`.
+        if !self.hub.notices.is_empty() {
+            return Some(self.hub.now.mono);
+        }
         self.hub.timers.next().map(|(at, _)| at)
     }
 
@@ -181,7 +185,12 @@ impl Client {
     }
 
     /// Lists the topics of `tenant/namespace`; ends in [`Reply::Topics`].
-    pub fn topics_of_namespace(&mut self, now: Now, namespace: &str, domain: TopicDomain) -> Result<OpId, Error> {
+    pub fn topics_of_namespace(
+        &mut self,
+        now: Now,
+        namespace: &str,
+        domain: TopicDomain,
+    ) -> Result<OpId, Error> {
         self.ask(now, Query::topics(namespace, domain))
     }
 
@@ -347,8 +356,12 @@ impl Client {
             }
             Timer::Opening(Owner::ProducerPart(part)) => producers.opening_timed_out(hub, part),
             Timer::Opening(Owner::ConsumerPart(part)) => consumers.opening_timed_out(hub, part),
-            Timer::Partitions(crate::io::HandleId::Producer(id)) => producers.ask_partitions(hub, lookups, id),
-            Timer::Partitions(crate::io::HandleId::Consumer(id)) => consumers.ask_partitions(hub, lookups, id),
+            Timer::Partitions(crate::io::HandleId::Producer(id)) => {
+                producers.ask_partitions(hub, lookups, id)
+            }
+            Timer::Partitions(crate::io::HandleId::Consumer(id)) => {
+                consumers.ask_partitions(hub, lookups, id)
+            }
             Timer::BatchDelay(part) => producers.batch_delay(hub, Slot::from_u64(part)),
             Timer::SendTimeout(part) => producers.send_timeout(hub, Slot::from_u64(part)),
             Timer::AckGroup(part) => consumers.ack_group(hub, Slot::from_u64(part)),
@@ -446,7 +459,9 @@ impl Client {
         let Some(connection) = self.hub.connections.get(id.0) else { return };
         let doing = format!("connecting to {}", connection.address.endpoint);
         match command {
-            Command::Connected(connected) if connection.stage == Stage::Greeting => self.hub.connected(id, &connected),
+            Command::Connected(connected) if connection.stage == Stage::Greeting => {
+                self.hub.connected(id, &connected)
+            }
             Command::AuthChallenge(_) if connection.stage == Stage::Greeting => self.hub.challenged(id),
             Command::Error(e) => {
                 let error = Error::from_server(e.error, Some(&e.message), doing);

@@ -114,7 +114,9 @@ impl ErrorKind {
             ServerError::ConsumerBusy => ErrorKind::ConsumerBusy,
             ServerError::ServiceNotReady => ErrorKind::ServiceUnitNotReady,
             ServerError::ProducerBlockedQuotaExceededError => ErrorKind::ProducerBlockedQuotaExceededError,
-            ServerError::ProducerBlockedQuotaExceededException => ErrorKind::ProducerBlockedQuotaExceededException,
+            ServerError::ProducerBlockedQuotaExceededException => {
+                ErrorKind::ProducerBlockedQuotaExceededException
+            }
             ServerError::ChecksumError => ErrorKind::ChecksumError,
             ServerError::UnsupportedVersionError => ErrorKind::UnsupportedVersionError,
             ServerError::TopicNotFound => ErrorKind::TopicNotFound,

@@ -10,10 +10,13 @@ use bytes::Bytes;
 use crate::config::{Authentication, ClientConfig};
 use crate::connection::keepalive::{KeepAlive, Verdict};
 use crate::connection::{
-    Address, Connection, DEFAULT_MAX_MESSAGE_SIZE, PROTOCOL_VERSION, Request, RequestKind, Stage, feature_flags,
+    Address, Connection, DEFAULT_MAX_MESSAGE_SIZE, PROTOCOL_VERSION, Request, RequestKind, Stage,
+    feature_flags,
 };
 use crate::error::{Error, ErrorKind};
-use crate::io::{Answer, Ask, AskId, ConnId, Event, HandleId, LinkError, LinkErrorKind, OpId, Output, ProducerId};
+use crate::io::{
+    Answer, Ask, AskId, ConnId, Event, HandleId, LinkError, LinkErrorKind, OpId, Output, ProducerId,
+};
 use crate::memory::Memory;
 use crate::rng::Rng;
 use crate::slots::{Slot, Slots};
@@ -450,7 +453,11 @@ impl Hub {
             && connection.rejected(now)
         {
             let doing = format!("talking to {}", connection.address.endpoint);
-            let error = Error::new(ErrorKind::Disconnected, doing, "it refused too many requests, so the connection was closed");
+            let error = Error::new(
+                ErrorKind::Disconnected,
+                doing,
+                "it refused too many requests, so the connection was closed",
+            );
             self.close_connection(id, &error, true);
         }
     }

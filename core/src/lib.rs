@@ -42,15 +42,15 @@ pub mod wire;
 pub use client::{Client, ClientStats};
 pub use compression::Compression;
 pub use config::{
-    AccessMode, Authentication, Batching, ClientConfig, ConsumerConfig, InitialPosition, KeySharedPolicy, MessageRouter,
-    OperationRetries, ProducerConfig, ReaderConfig, Routing, Secret, SubscriptionType,
+    AccessMode, Authentication, Batching, ClientConfig, ConsumerConfig, InitialPosition, KeySharedPolicy,
+    MessageRouter, OperationRetries, ProducerConfig, ReaderConfig, Routing, Secret, SubscriptionType,
 };
 pub use consumer::Consumer;
 pub use error::{Error, ErrorKind};
 pub use hash::HashingScheme;
 pub use io::{
-    Answer, Ask, AskId, ConnId, ConsumerId, Endpoint, Event, HandleId, Input, KeyRange, LinkError, LinkErrorKind, OpId,
-    Output, Position, ProducerId, Published, Reply, SendId, StateChange, TopicDomain,
+    Answer, Ask, AskId, ConnId, ConsumerId, Endpoint, Event, HandleId, Input, KeyRange, LinkError,
+    LinkErrorKind, OpId, Output, Position, ProducerId, Published, Reply, SendId, StateChange, TopicDomain,
 };
 pub use message::{Message, OutgoingMessage};
 pub use message_id::MessageId;

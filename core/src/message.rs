@@ -227,7 +227,9 @@ impl Message {
     /// Its sequence id at that producer.
     pub fn sequence_id(&self) -> u64 {
         match &self.record {
-            Some(r) => r.sequence_id.unwrap_or(self.entry.metadata.sequence_id + self.batch_index.max(0) as u64),
+            Some(r) => {
+                r.sequence_id.unwrap_or(self.entry.metadata.sequence_id + self.batch_index.max(0) as u64)
+            }
             None => self.entry.metadata.sequence_id,
         }
     }

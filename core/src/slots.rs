@@ -53,7 +53,10 @@ impl<T> Slots<T> {
     }
 
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
-        self.entries.get_mut(slot.index as usize).filter(|e| e.0 == slot.generation).and_then(|e| e.1.as_mut())
+        self.entries
+            .get_mut(slot.index as usize)
+            .filter(|e| e.0 == slot.generation)
+            .and_then(|e| e.1.as_mut())
     }
 
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {

@@ -192,10 +192,8 @@ mod tests {
 
     #[test]
     fn a_zero_timeout_is_refused_by_name() {
-        let config = ClientConfig {
-            ping_timeout: Duration::ZERO,
-            ..ClientConfig::new("pulsar://localhost").unwrap()
-        };
+        let config =
+            ClientConfig { ping_timeout: Duration::ZERO, ..ClientConfig::new("pulsar://localhost").unwrap() };
         assert!(config.validate().unwrap_err().to_string().contains("ping_timeout"));
     }
 }

@@ -36,7 +36,15 @@ const OVERSLEPT: Duration = Duration::from_secs(1);
 
 impl KeepAlive {
     pub(crate) fn new(idle: Duration, busy: Duration, ping_timeout: Duration, now: Mono) -> Self {
-        KeepAlive { idle, busy, ping_timeout, last_life: now, busy_since: None, pinged: None, due: now + idle }
+        KeepAlive {
+            idle,
+            busy,
+            ping_timeout,
+            last_life: now,
+            busy_since: None,
+            pinged: None,
+            due: now + idle,
+        }
     }
 
     /// The peer reacted to us.

@@ -211,18 +211,20 @@ impl Lookups {
                 advertised_listener_name: listener,
                 ..proto::CommandLookupTopic::default()
             }),
-            Query::Partitions(topic) => Command::PartitionedMetadata(proto::CommandPartitionedTopicMetadata {
-                topic,
-                request_id,
-                ..proto::CommandPartitionedTopicMetadata::default()
-            }),
+            Query::Partitions(topic) => {
+                Command::PartitionedMetadata(proto::CommandPartitionedTopicMetadata {
+                    topic,
+                    request_id,
+                    ..proto::CommandPartitionedTopicMetadata::default()
+                })
+            }
             Query::Topics(namespace, mode) => {
-                Command::GetTopicsOfNamespace(proto::CommandGetTopicsOfNamespace {
+                Command::GetTopicsOfNamespace(Box::new(proto::CommandGetTopicsOfNamespace {
                     request_id,
                     namespace,
                     mode: Some(i32::from(mode)),
                     ..proto::CommandGetTopicsOfNamespace::default()
-                })
+                }))
             }
         });
         if let Some(lookup) = self.table.get_mut(slot) {
@@ -237,11 +239,13 @@ impl Lookups {
             let error = Error::from_server(response.error.unwrap_or(0), response.message.as_deref(), "");
             let error = match hub.config.listener_name.as_deref() {
                 // The text is all that tells this mistake from a broker that is starting.
-                Some(name) if response.message.as_deref().is_some_and(|m| m.contains("listener")) => Error::new(
-                    ErrorKind::InvalidConfiguration,
-                    "",
-                    format!("the broker has no advertised listener named {name}"),
-                ),
+                Some(name) if response.message.as_deref().is_some_and(|m| m.contains("listener")) => {
+                    Error::new(
+                        ErrorKind::InvalidConfiguration,
+                        "",
+                        format!("the broker has no advertised listener named {name}"),
+                    )
+                }
                 _ => error,
             };
             return self.end(hub, slot, Err(error));
@@ -250,7 +254,9 @@ impl Lookups {
         let url = if tls { &response.broker_service_url_tls } else { &response.broker_service_url };
         let Some(url) = url.clone().filter(|u| !u.is_empty()) else {
             let why = match tls {
-                true => "the broker advertises no TLS address: use a pulsar:// URL or give the broker a TLS port",
+                true => {
+                    "the broker advertises no TLS address: use a pulsar:// URL or give the broker a TLS port"
+                }
                 false => "the broker advertises no plain address: use a pulsar+ssl:// URL",
             };
             return self.end(hub, slot, Err(Error::new(ErrorKind::InvalidUrl, "", why)));
@@ -275,7 +281,8 @@ impl Lookups {
         }
         lookup.redirects += 1;
         if lookup.redirects > hub.config.max_lookup_redirects {
-            let why = format!("redirected more than {} times, last to {url}", hub.config.max_lookup_redirects);
+            let why =
+                format!("redirected more than {} times, last to {url}", hub.config.max_lookup_redirects);
             return self.end(hub, slot, Err(Error::new(ErrorKind::LookupError, "", why)));
         }
         lookup.authoritative = response.authoritative.unwrap_or(false);

@@ -55,7 +55,13 @@ impl OpenBatch {
 
     /// Whether `message` can join without breaking a limit, the broker's on the finished frame included.
     #[inline]
-    pub(crate) fn has_room(&self, message: &OutgoingMessage, sequence: u64, limits: &Batching, identity: &Identity) -> bool {
+    pub(crate) fn has_room(
+        &self,
+        message: &OutgoingMessage,
+        sequence: u64,
+        limits: &Batching,
+        identity: &Identity,
+    ) -> bool {
         if self.is_empty() {
             return true;
         }
@@ -74,7 +80,14 @@ impl OpenBatch {
 
     /// Adds a message. The first one opens the batch and gives it its number.
     #[inline]
-    pub(crate) fn push(&mut self, message: &OutgoingMessage, sequence: u64, memory: usize, now: Now, next_number: &mut u64) {
+    pub(crate) fn push(
+        &mut self,
+        message: &OutgoingMessage,
+        sequence: u64,
+        memory: usize,
+        now: Now,
+        next_number: &mut u64,
+    ) {
         if self.is_empty() {
             self.number = *next_number;
             *next_number += 1;
@@ -184,7 +197,12 @@ pub(crate) fn single_send(
         ..Metadata::default()
     };
     identity.check_size(metadata.encoded_len() + body.len())?;
-    let header = SendHeader { producer_id: identity.wire_id, sequence_id: sequence, num_messages: 1, ..SendHeader::default() };
+    let header = SendHeader {
+        producer_id: identity.wire_id,
+        sequence_id: sequence,
+        num_messages: 1,
+        ..SendHeader::default()
+    };
     Ok(Op {
         number,
         first_sequence: sequence,
@@ -199,7 +217,8 @@ pub(crate) fn single_send(
 
 /// Whether a message could be a batch of its own below the broker's limit, before compression.
 pub(crate) fn fits_batch(message: &OutgoingMessage, sequence: u64, identity: &Identity) -> bool {
-    let key = message.key.as_ref().map_or(0, String::len) + message.ordering_key.as_ref().map_or(0, Bytes::len);
+    let key =
+        message.key.as_ref().map_or(0, String::len) + message.ordering_key.as_ref().map_or(0, Bytes::len);
     let used = record_len(message, sequence) + key + identity.name.len() + METADATA_ROOM;
     used <= identity.max_message_size
 }

@@ -56,7 +56,8 @@ impl Handle {
     pub(crate) fn new(hub: &mut Hub, id: ProducerId, config: ProducerConfig, topic: TopicName) -> Self {
         let start = hub.rng.next() as u32;
         // A name that says its partition is not partitioned again.
-        let routing = if topic.partition_index().is_some() { Routing::SinglePartition } else { config.routing.clone() };
+        let routing =
+            if topic.partition_index().is_some() { Routing::SinglePartition } else { config.routing.clone() };
         Handle {
             id,
             router: Router::new(routing, config.hashing_scheme, start),

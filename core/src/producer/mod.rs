@@ -55,18 +55,33 @@ impl Producers {
     }
 
     pub(crate) fn check_invariants(&self, hub: &Hub) {
-        let held: usize = self.parts.iter().map(|(_, p)| p.pending.iter().map(|op| op.memory).sum::<usize>() + p.batch.memory()).sum();
+        let held: usize = self
+            .parts
+            .iter()
+            .map(|(_, p)| p.pending.iter().map(|op| op.memory).sum::<usize>() + p.batch.memory())
+            .sum();
         assert_eq!(held, hub.memory.used(), "memory reserved is memory held");
         for (_, handle) in self.handles.iter() {
-            let messages = |p: &Part| p.pending.iter().map(|op| op.count as usize).sum::<usize>() + p.batch.count();
+            let messages =
+                |p: &Part| p.pending.iter().map(|op| op.count as usize).sum::<usize>() + p.batch.count();
             let held: usize = handle.parts.iter().filter_map(|s| self.parts.get(*s)).map(messages).sum();
-            assert_eq!(held, handle.pending, "messages counted are messages held by {}", handle.topic.as_str());
+            assert_eq!(
+                held,
+                handle.pending,
+                "messages counted are messages held by {}",
+                handle.topic.as_str()
+            );
         }
     }
 
     // Opening.
 
-    pub(crate) fn create(&mut self, hub: &mut Hub, lookups: &mut Lookups, config: ProducerConfig) -> Result<ProducerId, Error> {
+    pub(crate) fn create(
+        &mut self,
+        hub: &mut Hub,
+        lookups: &mut Lookups,
+        config: ProducerConfig,
+    ) -> Result<ProducerId, Error> {
         config.validate()?;
         let topic = topic_name(&config.topic, "creating a producer")?;
         let slot = self.handles.insert_with(|slot| Handle::new(hub, ProducerId(slot), config, topic));
@@ -86,7 +101,13 @@ impl Producers {
         lookups.ask(hub, ticket, query, handle.tries.timeout(hub));
     }
 
-    pub(crate) fn partitions_found(&mut self, hub: &mut Hub, lookups: &mut Lookups, id: ProducerId, result: Result<Found, Error>) {
+    pub(crate) fn partitions_found(
+        &mut self,
+        hub: &mut Hub,
+        lookups: &mut Lookups,
+        id: ProducerId,
+        result: Result<Found, Error>,
+    ) {
         let Some(handle) = self.handles.get_mut(id.0) else { return };
         if handle.is_closing() {
             return;
@@ -95,7 +116,9 @@ impl Producers {
             Ok(Found::Partitions(count)) => count,
             Ok(_) => return,
             Err(error) => match handle.tries.again(hub, &error) {
-                Some(delay) => return hub.set_timer(Timer::Retry(Owner::Handle(HandleId::Producer(id))), delay),
+                Some(delay) => {
+                    return hub.set_timer(Timer::Retry(Owner::Handle(HandleId::Producer(id))), delay);
+                }
                 // An open producer lives on with the partitions it has.
                 None if handle.is_open() => return self.plan_partitions_update(hub, id),
                 None => return self.fail(hub, id, error),
@@ -124,13 +147,25 @@ impl Producers {
 
     // What happens to parts.
 
-    pub(crate) fn looked_up(&mut self, hub: &mut Hub, part: Slot, ticket: Ticket, result: Result<Found, Error>) {
+    pub(crate) fn looked_up(
+        &mut self,
+        hub: &mut Hub,
+        part: Slot,
+        ticket: Ticket,
+        result: Result<Found, Error>,
+    ) {
         let Some(p) = self.parts.get_mut(part) else { return };
         let step = p.attach.looked_up(hub, ticket, result);
         self.step(hub, part, step);
     }
 
-    pub(crate) fn connection(&mut self, hub: &mut Hub, part: Slot, ticket: Ticket, result: Result<ConnId, Error>) {
+    pub(crate) fn connection(
+        &mut self,
+        hub: &mut Hub,
+        part: Slot,
+        ticket: Ticket,
+        result: Result<ConnId, Error>,
+    ) {
         let Some(p) = self.parts.get_mut(part) else { return };
         let step = p.attach.connected(hub, ticket, result);
         self.step(hub, part, step);
@@ -174,7 +209,15 @@ impl Producers {
         }
     }
 
-    pub(crate) fn answered(&mut self, hub: &mut Hub, part: Slot, ticket: Ticket, kind: RequestKind, id: ConnId, result: Result<Command, Error>) {
+    pub(crate) fn answered(
+        &mut self,
+        hub: &mut Hub,
+        part: Slot,
+        ticket: Ticket,
+        kind: RequestKind,
+        id: ConnId,
+        result: Result<Command, Error>,
+    ) {
         let Some(p) = self.parts.get_mut(part) else { return };
         if kind == RequestKind::CloseProducer {
             // An answer, an error or a lost connection: the broker no longer has it either way.
@@ -227,7 +270,9 @@ impl Producers {
 
     /// Lets messages go to new partitions once all of them are open, and opens the producer the first time.
     fn count_usable(&mut self, hub: &mut Hub, part: Slot) {
-        let Some(handle) = self.parts.get(part).and_then(|p| self.handles.get_mut(p.parent.0)) else { return };
+        let Some(handle) = self.parts.get(part).and_then(|p| self.handles.get_mut(p.parent.0)) else {
+            return;
+        };
         let all = handle.parts.iter().all(|s| self.parts.get(*s).is_some_and(|p| p.attach.tries.succeeded));
         if !all {
             return;
@@ -239,7 +284,12 @@ impl Producers {
         }
     }
 
-    pub(crate) fn closed_by_broker(&mut self, hub: &mut Hub, id: ConnId, close: &proto::CommandCloseProducer) {
+    pub(crate) fn closed_by_broker(
+        &mut self,
+        hub: &mut Hub,
+        id: ConnId,
+        close: &proto::CommandCloseProducer,
+    ) {
         let part = Slot::from_u64(close.producer_id);
         let Some(p) = self.parts.get_mut(part) else { return };
         if p.attach.registered() != Some(id) {
@@ -247,9 +297,14 @@ impl Producers {
         }
         p.unwrite(hub, id);
         let tls = hub.config.service_url.tls();
-        let url = if tls { &close.assigned_broker_service_url_tls } else { &close.assigned_broker_service_url };
+        let url =
+            if tls { &close.assigned_broker_service_url_tls } else { &close.assigned_broker_service_url };
         let doing = format!("producing to {}", p.identity.topic);
-        let step = p.attach.moved(hub, url.as_deref(), Error::new(ErrorKind::Disconnected, doing, "the broker closed the producer"));
+        let step = p.attach.moved(
+            hub,
+            url.as_deref(),
+            Error::new(ErrorKind::Disconnected, doing, "the broker closed the producer"),
+        );
         self.step(hub, part, step);
     }
 
@@ -263,7 +318,10 @@ impl Producers {
             Step::Retrying(reason) => {
                 if handle.is_open() && p.attach.tries.succeeded {
                     let topic = p.identity.topic.to_string();
-                    hub.event(Event::State(HandleId::Producer(handle.id), StateChange::Reconnecting { topic, reason }));
+                    hub.event(Event::State(
+                        HandleId::Producer(handle.id),
+                        StateChange::Reconnecting { topic, reason },
+                    ));
                 }
             }
             Step::Failed(error) => {
@@ -327,7 +385,11 @@ impl Producers {
             return;
         }
         let cause = error.clone().unwrap_or_else(|| {
-            Error::new(ErrorKind::AlreadyClosed, format!("sending to {}", handle.topic.as_str()), "the producer was closed")
+            Error::new(
+                ErrorKind::AlreadyClosed,
+                format!("sending to {}", handle.topic.as_str()),
+                "the producer was closed",
+            )
         });
         handle.stage = Stage::Closing(error);
         handle.refused = false;
@@ -390,7 +452,10 @@ impl Producer<'_> {
     }
 
     fn handle(&self) -> &Handle {
-        self.producers.handles.get(self.id.0).expect("a view exists only of a live producer, and borrows the table")
+        self.producers
+            .handles
+            .get(self.id.0)
+            .expect("a view exists only of a live producer, and borrows the table")
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {

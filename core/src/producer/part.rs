@@ -78,7 +78,14 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    pub(crate) fn new(hub: &Hub, slot: Slot, parent: ProducerId, index: u32, topic: &TopicName, partitioned: bool) -> Self {
+    pub(crate) fn new(
+        hub: &Hub,
+        slot: Slot,
+        parent: ProducerId,
+        index: u32,
+        topic: &TopicName,
+        partitioned: bool,
+    ) -> Self {
         let topic = if partitioned { topic.partition(index) } else { topic.clone() };
         let identity = Identity {
             topic: topic.as_str().into(),
@@ -117,7 +124,11 @@ impl Part {
             producer_id: self.identity.wire_id,
             producer_name: name,
             encrypted: Some(false),
-            metadata: config.properties.iter().map(|(k, v)| proto::KeyValue { key: k.clone(), value: v.clone() }).collect(),
+            metadata: config
+                .properties
+                .iter()
+                .map(|(k, v)| proto::KeyValue { key: k.clone(), value: v.clone() })
+                .collect(),
             // A higher epoch tells the broker that this is the same producer coming back, to replace the old one.
             epoch: Some(u64::from(self.attach.attempt() - 1)),
             user_provided_producer_name: Some(config.name.is_some()),
@@ -137,7 +148,13 @@ impl Part {
     }
 
     /// The broker accepted: everything pending is written again. Returns the SENDs that this broker would refuse.
-    pub(crate) fn opened(&mut self, hub: &mut Hub, id: ConnId, success: &proto::CommandProducerSuccess, config: &ProducerConfig) -> Vec<Op> {
+    pub(crate) fn opened(
+        &mut self,
+        hub: &mut Hub,
+        id: ConnId,
+        success: &proto::CommandProducerSuccess,
+        config: &ProducerConfig,
+    ) -> Vec<Op> {
         self.attach.opened(hub, id);
         self.identity.name.clone_from(&success.producer_name);
         self.identity.schema_version = success.schema_version.as_deref().unwrap_or_default().to_vec();
@@ -233,7 +250,11 @@ impl Part {
     }
 
     /// Turns the open batch into a SEND. Returns the batch that could not become one.
-    pub(crate) fn close_batch(&mut self, hub: &mut Hub, config: &ProducerConfig) -> Option<(batch::Closed, Error)> {
+    pub(crate) fn close_batch(
+        &mut self,
+        hub: &mut Hub,
+        config: &ProducerConfig,
+    ) -> Option<(batch::Closed, Error)> {
         if self.batch.is_empty() {
             return None;
         }

@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_function_out_of_range_fails_that_send() {
-        let routing = Routing::Custom(MessageRouter(Arc::new(|m, n| if m.payload.is_empty() { n } else { 0 })));
+        let routing =
+            Routing::Custom(MessageRouter(Arc::new(|m, n| if m.payload.is_empty() { n } else { 0 })));
         let router = Router::new(routing, HashingScheme::JavaStringHash, 0);
         assert_eq!(router.route(&plain(), 4).unwrap(), 0);
         assert!(router.route(&OutgoingMessage::new(""), 4).is_err());

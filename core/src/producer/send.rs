@@ -38,7 +38,12 @@ impl std::error::Error for SendError {
 }
 
 impl Producers {
-    pub(crate) fn send(&mut self, hub: &mut Hub, id: ProducerId, message: OutgoingMessage) -> Result<SendId, SendError> {
+    pub(crate) fn send(
+        &mut self,
+        hub: &mut Hub,
+        id: ProducerId,
+        message: OutgoingMessage,
+    ) -> Result<SendId, SendError> {
         match self.take(hub, id, &message) {
             Ok(sent) => Ok(sent),
             Err(error) => Err(SendError { error, message: Box::new(message) }),
@@ -51,14 +56,20 @@ impl Producers {
         let doing = || format!("sending to {}", handle.topic.as_str());
         match handle.stage {
             Stage::Open => {}
-            Stage::Opening => return Err(Error::new(ErrorKind::ProducerNotInitialized, doing(), "wait until it is open")),
+            Stage::Opening => {
+                return Err(Error::new(ErrorKind::ProducerNotInitialized, doing(), "wait until it is open"));
+            }
             Stage::Closing(_) => return Err(Error::new(ErrorKind::AlreadyClosed, doing(), "")),
         }
         if message.null_value && !message.payload.is_empty() {
             return Err(Error::new(ErrorKind::InvalidMessage, doing(), "a null value has no payload"));
         }
         if message.sequence_id.is_some_and(|s| s >= i64::MAX as u64) {
-            return Err(Error::new(ErrorKind::InvalidMessage, doing(), "a sequence id must be below 2^63 - 1"));
+            return Err(Error::new(
+                ErrorKind::InvalidMessage,
+                doing(),
+                "a sequence id must be below 2^63 - 1",
+            ));
         }
         if !handle.has_room() {
             handle.refused = true;
@@ -86,7 +97,8 @@ impl Producers {
         let taken = handle.router.route(message, usable).and_then(|partition| {
             let slot = handle.parts[partition as usize];
             let part = self.parts.get_mut(slot).expect("a handle's parts live as long as it");
-            part.push(hub, message, memory, config, &mut handle.next_number).map(|pushed| (slot, partition, pushed))
+            part.push(hub, message, memory, config, &mut handle.next_number)
+                .map(|pushed| (slot, partition, pushed))
         });
         match taken {
             Ok((slot, partition, pushed)) => {
@@ -155,7 +167,10 @@ impl Producers {
             Receipt::Late => {}
             Receipt::Ahead => {
                 let doing = format!("producing to {}", p.identity.topic);
-                let why = format!("the receipt for sequence id {} came too early; everything is sent again", receipt.sequence_id);
+                let why = format!(
+                    "the receipt for sequence id {} came too early; everything is sent again",
+                    receipt.sequence_id
+                );
                 hub.close_connection(id, &Error::new(ErrorKind::Disconnected, doing, why), true);
             }
         }
@@ -297,7 +312,8 @@ fn size(message: &OutgoingMessage) -> usize {
 
 fn published(op: &Op, id: Option<&proto::MessageIdData>, partition: i32) -> Published {
     // Brokers leave the partition out of receipts; a dropped duplicate has ledger and entry -1.
-    let id = id.map_or(MessageId { ledger_id: -1, entry_id: -1, ..MessageId::EARLIEST }, MessageId::from_proto);
+    let id =
+        id.map_or(MessageId { ledger_id: -1, entry_id: -1, ..MessageId::EARLIEST }, MessageId::from_proto);
     let (batch_index, batch_size) = if op.batch { (0, op.count as i32) } else { (-1, 0) };
     Published {
         id: MessageId { partition, batch_index, batch_size, ..id },

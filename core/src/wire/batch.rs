@@ -210,6 +210,26 @@ impl Record {
         body.slice(start..start + self.payload_len as usize)
     }
 
+    /// A copy of this record's bytes alone, and the record as it lies in them.
+    pub fn detach(&self, body: &[u8]) -> (Bytes, Record) {
+        let metadata = self.metadata.of(body);
+        let mut bytes = BytesMut::with_capacity(metadata.len() + self.payload_len as usize);
+        bytes.extend_from_slice(metadata);
+        bytes.extend_from_slice(self.payload(body));
+        let back = |span: Span| Span {
+            start: span.start - self.metadata.start,
+            end: span.end - self.metadata.start,
+        };
+        let record = Record {
+            payload_offset: metadata.len() as u32,
+            partition_key: self.partition_key.map(back),
+            ordering_key: self.ordering_key.map(back),
+            metadata: back(self.metadata),
+            ..*self
+        };
+        (bytes.freeze(), record)
+    }
+
     /// The key; bytes that are no UTF-8 read as U+FFFD, as in the Java client.
     pub fn key<'a>(&self, body: &'a [u8]) -> Option<Cow<'a, str>> {
         self.partition_key.map(|span| String::from_utf8_lossy(span.of(body)))
