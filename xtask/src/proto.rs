@@ -9,7 +9,7 @@ const PROTO: &str = "proto/pulsar.proto";
 const GENERATED: &str = "core/src/wire/proto.rs";
 
 /// Writes the generated file, or with `check` fails when it differs from what would be written.
-pub fn run(check: bool) -> anyhow::Result<()> {
+pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has a parent directory")?;
     let fresh = generate(root)?;
     let path = root.join(GENERATED);

@@ -43,9 +43,20 @@ impl Shell {
         self
     }
 
+    pub(crate) fn envs(mut self, pairs: &[(String, String)]) -> Self {
+        self.command.envs(pairs.iter().map(|(key, value)| (key, value)));
+        self
+    }
+
+    /// Replaces the deadline of 20 minutes. Units: wall time.
+    pub(crate) fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
     /// Runs it with this program's output. Errors: cannot be started, a failing exit code, or past its deadline.
     pub(crate) fn run(mut self) -> Result<()> {
-        println!("$ {}", self.line());
+        eprintln!("$ {}", self.line());
         let mut child = self
             .command
             .stdin(Stdio::null())
@@ -71,6 +82,13 @@ impl Shell {
             bail!("`{}` failed: {}\n{stdout}{stderr}", self.line(), output.status);
         }
         Ok(stdout)
+    }
+
+    /// Starts it with pipes on its stdin and stdout; the caller ends it. Errors: it cannot be started.
+    pub(crate) fn converse(mut self) -> Result<Child> {
+        eprintln!("$ {}", self.line());
+        let child = self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        child.with_context(|| format!("cannot start {}", self.line()))
     }
 
     /// Whether it can be started and succeeds; what it prints is not shown.

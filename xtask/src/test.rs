@@ -1,7 +1,7 @@
 //! `cargo xtask test`: chooses the parts, closes the gap to the machine, runs them in turn, reports.
 
 use crate::machine::{Lacking, Need};
-use crate::parts::{self, Part};
+use crate::parts::{self, Part, Stage};
 use crate::repo::Workspace;
 use crate::report::{Report, Row, Verdict};
 use anyhow::{Result, bail};
@@ -21,11 +21,21 @@ pub(crate) struct Options {
     /// Install missing system packages with apt-get (also where CI=true)
     #[arg(long)]
     install_system: bool,
+    /// Also the checks of `cargo xtask ci`
+    #[arg(skip)]
+    with_ci: bool,
+}
+
+impl Options {
+    /// What `cargo xtask ci` runs.
+    pub(crate) fn everything() -> Self {
+        Self { require_all: true, only: Vec::new(), list: false, install_system: false, with_ci: true }
+    }
 }
 
 /// Runs the tests. Returns whether all that had to pass did.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let parts = select(parts::all(&Workspace::read()?), &options.only)?;
+    let parts = select(parts(options)?, &options.only)?;
     if options.list {
         let width = parts.iter().map(|part| part.name.len()).max().unwrap_or(0);
         for part in &parts {
@@ -36,14 +46,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let install = options.install_system || std::env::var("CI").is_ok_and(|value| value == "true");
     let lacking = Lacking::after_setting_up(&needs(&parts), install);
     let mut report = Report::default();
+    let mut stage = Stage::default();
     for part in &parts {
         println!("\n== {}: {}", part.name, part.about);
         let start = Instant::now();
         let verdict = match lacking.reason(&part.needs) {
             Some(reason) => Verdict::Skipped(reason),
-            None => {
-                part.run().map_or_else(|error| Verdict::Failed(format!("{error:#}")), |()| Verdict::Passed)
-            }
+            None => part
+                .run(&mut stage)
+                .map_or_else(|error| Verdict::Failed(format!("{error:#}")), |()| Verdict::Passed),
         };
         match &verdict {
             Verdict::Passed => {}
@@ -53,8 +64,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("== {} took {:.1} s", part.name, start.elapsed().as_secs_f64());
         report.add(Row { name: part.name.clone(), verdict, took: start.elapsed() });
     }
+    drop(stage);
     print!("\n{}", report.render());
     Ok(report.is_success(options.require_all))
+}
+
+fn parts(options: &Options) -> Result<Vec<Part>> {
+    let mut parts = parts::test(&Workspace::read()?);
+    // Named one by one, the slower checks can be run without the rest.
+    if options.with_ci || options.list || !options.only.is_empty() {
+        parts.extend(parts::ci());
+    }
+    Ok(parts)
 }
 
 fn select(parts: Vec<Part>, only: &[String]) -> Result<Vec<Part>> {

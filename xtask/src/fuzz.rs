@@ -1,0 +1,59 @@
+//! `cargo xtask fuzz`: every fuzz target in turn, for a number of seconds each.
+
+use crate::repo;
+use crate::shell::Shell;
+use anyhow::{Context, Result, ensure};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How long each target runs
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Only these targets [default: all in fuzz/fuzz_targets]
+    targets: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let known = targets()?;
+    let unknown = options.targets.iter().find(|name| !known.contains(name));
+    ensure!(
+        unknown.is_none(),
+        "no fuzz target is named {}; there are {}",
+        unknown.map_or("", String::as_str),
+        known.join(", ")
+    );
+    let cargo_fuzz = cargo_fuzz()?;
+    for target in known.iter().filter(|name| options.targets.is_empty() || options.targets.contains(name)) {
+        // The code under test has no unsafe blocks: sanitizers would find nothing and need a nightly compiler.
+        Shell::new(&cargo_fuzz)
+            .args(["run", "--sanitizer", "none", target, "--"])
+            .args([format!("-max_total_time={}", options.seconds), "-timeout=10".to_owned()])
+            .within(Duration::from_secs(options.seconds + 30 * 60))
+            .run()?;
+    }
+    Ok(())
+}
+
+fn targets() -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(repo::path("fuzz/fuzz_targets")).context("fuzz/fuzz_targets")?;
+    let files = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    let mut names: Vec<String> =
+        files.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// cargo-fuzz of the repository itself, built on first use.
+fn cargo_fuzz() -> Result<PathBuf> {
+    let tools = repo::path(".lab/tools");
+    let program = tools.join("bin/cargo-fuzz");
+    if !program.exists() {
+        Shell::cargo(["install", "--quiet", "--locked", "cargo-fuzz", "--root"]).args([&tools]).run()?;
+    }
+    Ok(program)
+}
