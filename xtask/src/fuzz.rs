@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: every fuzz target in turn, for a number of seconds each.
 
+use crate::machine;
 use crate::repo;
 use crate::shell::Shell;
 use anyhow::{Context, Result, ensure};
-use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         unknown.map_or("", String::as_str),
         known.join(", ")
     );
-    let cargo_fuzz = cargo_fuzz()?;
+    let cargo_fuzz = machine::cargo_tool("cargo-fuzz")?;
     for target in known.iter().filter(|name| options.targets.is_empty() || options.targets.contains(name)) {
         // The code under test has no unsafe blocks: sanitizers would find nothing and need a nightly compiler.
         Shell::new(&cargo_fuzz)
@@ -46,14 +46,4 @@ fn targets() -> Result<Vec<String>> {
         files.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
     names.sort();
     Ok(names)
-}
-
-/// cargo-fuzz of the repository itself, built on first use.
-fn cargo_fuzz() -> Result<PathBuf> {
-    let tools = repo::path(".lab/tools");
-    let program = tools.join("bin/cargo-fuzz");
-    if !program.exists() {
-        Shell::cargo(["install", "--quiet", "--locked", "cargo-fuzz", "--root"]).args([&tools]).run()?;
-    }
-    Ok(program)
 }

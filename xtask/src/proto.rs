@@ -3,6 +3,7 @@
 //! The generated file is committed, so that a build of the core needs neither this tool nor protoc.
 use std::{fs, path::Path};
 
+use crate::shell::Shell;
 use anyhow::{Context, bail};
 
 const PROTO: &str = "proto/pulsar.proto";
@@ -35,8 +36,12 @@ fn generate(root: &Path) -> anyhow::Result<String> {
         .out_dir(out.path())
         .compile_fds(descriptors)
         .context("prost-build failed")?;
-    let code = fs::read_to_string(out.path().join("pulsar.proto.rs"))?;
-    Ok(format!("// Generated from {PROTO} by `cargo xtask proto`; do not edit.\n{code}"))
+    let path = out.path().join("pulsar.proto.rs");
+    let code = fs::read_to_string(&path)?;
+    fs::write(&path, format!("// Generated from {PROTO} by `cargo xtask proto`; do not edit.\n{code}"))?;
+    // As `cargo fmt` would, so that the formatted file is the one that is compared.
+    Shell::new("rustfmt").args(["--edition", "2024", "--config-path"]).args([root, &path]).run()?;
+    Ok(fs::read_to_string(&path)?)
 }
 
 /// The first line (from 1) that differs, with both its texts.
