@@ -49,6 +49,8 @@ pub(crate) enum Step {
 pub(crate) struct Tries {
     /// It succeeded once: from then on it is tried for ever.
     pub(crate) succeeded: bool,
+    /// The broker said that it takes as long as it takes, so nothing bounds it.
+    unbounded: bool,
     since: Mono,
     count: u32,
     backoff: Backoff,
@@ -58,6 +60,7 @@ impl Tries {
     pub(crate) fn new(hub: &Hub) -> Self {
         Tries {
             succeeded: false,
+            unbounded: false,
             since: hub.now.mono,
             count: 0,
             backoff: Backoff::new(hub.config.initial_backoff, hub.config.max_backoff),
@@ -72,7 +75,9 @@ impl Tries {
 
     /// Whether all tries together end at the operation timeout.
     pub(crate) fn is_bounded(&self, hub: &Hub) -> bool {
-        !self.succeeded && (hub.config.operation_retries.within_operation_timeout || !hub.ever_connected)
+        !self.succeeded
+            && !self.unbounded
+            && (hub.config.operation_retries.within_operation_timeout || !hub.ever_connected)
     }
 
     fn left(&self, hub: &Hub) -> Duration {
@@ -256,6 +261,7 @@ impl Attach {
 
     /// The creation may take as long as it takes from here: the broker said so.
     pub(crate) fn unbound(&mut self, hub: &mut Hub) {
+        self.tries.unbounded = true;
         hub.timers.cancel(Timer::Opening(self.owner));
     }
 

@@ -113,7 +113,6 @@ impl Client {
             if taken >= budget {
                 if !connection.has_output() {
                     connection.drained();
-                    // Exactly the budget: say so by announcing nothing and leaving the next write to be news.
                 }
                 return taken;
             }
