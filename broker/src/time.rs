@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-include!("time_local.rs");
+pub use geminga_core::{Mono, Now};
 
 use crate::LinkId;
 use crate::store::TopicKey;

@@ -1,3 +1,5 @@
 //! Scenarios, simulation, interop and real-broker tests.
 
 pub mod lab;
+pub mod network;
+pub mod world;
