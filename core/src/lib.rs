@@ -24,6 +24,9 @@ mod config;
 mod connection;
 mod consumer;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hash;
 mod hub;
 mod io;

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, fmt, hash::Hash, str::FromStr};
 
 use prost::Message as _;
 
-use crate::wire::{WireError, proto};
+use crate::wire::{WireError, fields, proto};
 
 /// Where a message is stored: ledger, entry, partition and, within a batch, index.
 ///
@@ -203,10 +203,79 @@ fn parse(text: &str) -> Option<MessageId> {
     parts.next().is_none().then_some(id)
 }
 
-fn decode(bytes: &[u8]) -> Result<proto::MessageIdData, WireError> {
-    // Ledger and entry are required, which prost does not check: they come first, and nobody writes them otherwise.
-    if bytes.is_empty() {
-        return Err(WireError::BadMessageId("it is empty"));
+fn decode(mut bytes: &[u8]) -> Result<proto::MessageIdData, WireError> {
+    let id =
+        proto::MessageIdData::decode(bytes).map_err(|_| WireError::BadMessageId("it is no MessageIdData"))?;
+    // Both are required, which prost does not check; without them, half of all bytes would be some id.
+    let (mut ledger, mut entry) = (false, false);
+    while let Some((number, _)) = fields::next(&mut bytes).map_err(WireError::BadMessageId)? {
+        ledger |= number == 1;
+        entry |= number == 2;
     }
-    proto::MessageIdData::decode(bytes).map_err(|_| WireError::BadMessageId("it is no MessageIdData"))
+    if ledger && entry { Ok(id) } else { Err(WireError::BadMessageId("it has no ledger or no entry")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_ordered_by_ledger_entry_partition_and_index() {
+        let id = MessageId::new(1, 2, 3);
+        let ordered = [
+            MessageId::EARLIEST,
+            MessageId::new(0, 9, 9),
+            MessageId::new(1, 1, 9),
+            MessageId::new(1, 2, 2).in_batch(9, 10),
+            id,
+            id.in_batch(0, 10),
+            id.in_batch(1, 10),
+            MessageId::new(1, 3, 0),
+            MessageId::LATEST,
+        ];
+        assert!(ordered.is_sorted_by(|a, b| a < b));
+        assert_eq!(id.in_batch(1, 10).entry(), id);
+    }
+
+    #[test]
+    fn the_batch_size_is_no_part_of_the_identity() {
+        assert_eq!(MessageId::new(1, 2, 3).in_batch(4, 5), MessageId::new(1, 2, 3).in_batch(4, 0));
+    }
+
+    #[test]
+    fn an_id_is_small() {
+        assert!(size_of::<MessageId>() <= 32);
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused() {
+        for text in ["", "1", "1:2", "1:2:3:4:5", "a:2:3", "1:2:3:", " 1:2:3", "9223372036854775808:1:1"] {
+            assert!(text.parse::<MessageId>().is_err(), "{text:?}");
+        }
+        for bytes in [&[][..], &[0x08, 1], &[0x10, 1], &[0x08], &[0xff; 20]] {
+            assert!(MessageId::from_bytes(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    prop_compose! {
+        fn ids()(ledger in any::<i64>(), entry in any::<i64>(), partition in -1..5, index in -1..5, size in 0..9)
+        -> MessageId {
+            MessageId::new(ledger, entry, partition).in_batch(index, size)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_bytes_give_the_id_back(id in ids(), first in ids()) {
+            prop_assert_eq!(id.to_string().parse(), Ok(id));
+            let again = MessageId::from_bytes(&id.to_bytes()).expect("our own bytes");
+            prop_assert_eq!((again, again.batch_size), (id, id.batch_size));
+            prop_assert_eq!(MessageId::from_proto(&id.to_proto()), id);
+            let chunked = ChunkMessageId { first, last: id };
+            prop_assert_eq!(ChunkMessageId::from_bytes(&chunked.to_bytes()), Ok(Some(chunked)));
+            prop_assert_eq!(MessageId::from_bytes(&chunked.to_bytes()), Ok(id));
+        }
+    }
 }

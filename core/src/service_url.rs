@@ -150,3 +150,68 @@ fn parse_host(host: &str, default_port: u16) -> Result<Host, &'static str> {
     };
     Ok(Host { name: name.to_owned(), port })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hosts(url: &str) -> Vec<(String, u16)> {
+        let url = ServiceUrl::parse(url).expect("a valid URL");
+        url.hosts().iter().map(|host| (host.name.clone(), host.port)).collect()
+    }
+
+    #[test]
+    fn a_port_that_is_left_out_is_the_schemes() {
+        assert_eq!(hosts("pulsar://a"), [("a".to_owned(), 6650)]);
+        assert_eq!(hosts("pulsar+ssl://a/"), [("a".to_owned(), 6651)]);
+        assert!(ServiceUrl::parse("pulsar+ssl://a").expect("valid").tls());
+        assert!(!ServiceUrl::parse("pulsar://a").expect("valid").tls());
+    }
+
+    #[test]
+    fn hosts_keep_their_order() {
+        let expected =
+            [("b".to_owned(), 1), ("::1".to_owned(), 6650), ("a".to_owned(), 6650), ("::2".to_owned(), 7)];
+        assert_eq!(hosts("pulsar://b:1,[::1],a,[::2]:7"), expected);
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_what_to_write() {
+        for (url, hint) in [
+            ("", "scheme"),
+            ("localhost:6650", "pulsar://host:6650"),
+            ("pulsar://", "host is empty"),
+            ("pulsar://:6650", "host is empty"),
+            ("pulsar://a,", "host is empty"),
+            ("pulsar://a:0", "port"),
+            ("pulsar://a:", "port"),
+            ("pulsar://a:65536", "port"),
+            ("pulsar://a:+1", "port"),
+            ("pulsar://::1", "brackets"),
+            ("pulsar://[::1", "closing bracket"),
+            ("pulsar://[a]", "no IPv6"),
+            ("pulsar://[::1]1", "behind"),
+            ("pulsar://user@a", "credentials"),
+            ("pulsar://a/path", "hosts and ports"),
+            ("pulsar://a b", "spaces"),
+            ("http://a:8080", "HTTP"),
+            ("ws://a", "WebSocket"),
+            ("amqp://a", "unknown"),
+        ] {
+            let error = ServiceUrl::parse(url).expect_err(url).to_string();
+            assert!(error.contains(hint), "{url:?}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_url_prints_as_what_it_was_parsed_from(url in "pulsar(\\+ssl)?://[a1\\[\\]:,.]{0,12}") {
+            if let Ok(parsed) = ServiceUrl::parse(&url) {
+                prop_assert!(!parsed.hosts().is_empty());
+                prop_assert_eq!(ServiceUrl::parse(&parsed.to_string()), Ok(parsed));
+            }
+        }
+    }
+}

@@ -54,7 +54,7 @@ impl std::error::Error for TopicNameError {}
 impl TopicName {
     /// Parses a short or whole name.
     ///
-    /// Errors: an unknown domain, too few or empty parts, control characters.
+    /// Errors: an unknown domain, too few or empty parts, control characters, a tenant or namespace that can't exist.
     pub fn parse(name: &str) -> Result<Self, TopicNameError> {
         let whole = complete(name).map_err(|what| TopicNameError { name: name.to_owned(), what })?;
         let local = local_start(&whole);
@@ -86,7 +86,7 @@ impl TopicName {
         &self.whole[self.local..]
     }
 
-    /// The N of a name that ends in `-partition-N`.
+    /// The N of a name that ends in `-partition-N`, at most 2^31-1.
     pub fn partition_index(&self) -> Option<u32> {
         self.split_partition().map(|(_, index)| index)
     }
@@ -107,9 +107,9 @@ impl TopicName {
 
     fn split_partition(&self) -> Option<(&str, u32)> {
         let (base, digits) = self.whole.rsplit_once(PARTITION)?;
-        // "+1" parses as a number too, and is none here.
-        let index = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())??;
-        (base.len() > self.local).then_some((base, index))
+        let index: i32 = digits.parse().ok()?;
+        // As in Java: "+1", "01" and "-0" are not how a partition is written, and neither is a topic without a name.
+        (base.len() > self.local && index >= 0 && index.to_string() == digits).then_some((base, index as u32))
     }
 }
 
@@ -155,6 +155,10 @@ fn complete(name: &str) -> Result<String, &'static str> {
     if path.split('/').any(str::is_empty) {
         return Err("a part of it is empty; write persistent://tenant/namespace/topic");
     }
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-=:._".contains(c);
+    if parts > 2 && !path.split('/').take(parts - 1).all(|part| part.chars().all(legal)) {
+        return Err("a tenant or namespace may have letters, digits and - = : . _ only");
+    }
     match (short, parts) {
         (true, 1) => Ok(format!("{}://public/default/{path}", domain.as_str())),
         (true, 3) | (false, 3 | 4) => Ok(format!("{}://{path}", domain.as_str())),
@@ -170,4 +174,86 @@ fn local_start(whole: &str) -> usize {
     let path = whole.find("://").map_or(0, |at| at + 3);
     let slashes: Vec<usize> = whole[path..].match_indices('/').map(|(at, _)| path + at).take(3).collect();
     slashes.last().map_or(path, |at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(name: &str) -> TopicName {
+        TopicName::parse(name).expect("a valid name")
+    }
+
+    #[test]
+    fn short_names_are_completed() {
+        assert_eq!(parse("t").as_str(), "persistent://public/default/t");
+        assert_eq!(parse("a/b/t").as_str(), "persistent://a/b/t");
+        assert_eq!(parse("persistent://a/b/t").as_str(), "persistent://a/b/t");
+        assert_eq!(parse("non-persistent://a/b/t").as_str(), "non-persistent://a/b/t");
+    }
+
+    #[test]
+    fn a_name_has_its_parts() {
+        let topic = parse("non-persistent://a/b/t");
+        assert_eq!(topic.domain(), Domain::NonPersistent);
+        assert_eq!((topic.tenant(), topic.namespace(), topic.local_name()), ("a", "a/b", "t"));
+        let v1 = parse("persistent://a/cluster/b/t/with/slashes");
+        assert_eq!((v1.tenant(), v1.namespace(), v1.local_name()), ("a", "a/cluster/b", "t/with/slashes"));
+        let odd = parse("a/b/spaces and :");
+        assert_eq!(odd.local_name(), "spaces and :");
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_with_what_to_write() {
+        for (name, hint) in [
+            ("", "empty"),
+            ("a/t", "tenant/namespace/topic"),
+            ("a/b/c/t", "tenant/namespace/topic"),
+            ("a//t", "empty"),
+            ("/t", "empty"),
+            ("persistent://", "empty"),
+            ("persistent://a/b", "too few parts"),
+            ("persistent://a/b/", "empty"),
+            ("kafka://a/b/t", "persistent://"),
+            ("a/b/t\n", "control"),
+            ("a/b c/t", "letters"),
+            ("persistent://a/b/ü/t", "letters"),
+        ] {
+            let error = TopicName::parse(name).expect_err(name).to_string();
+            assert!(error.contains(hint), "{name:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_partition_is_a_number_as_the_broker_writes_it() {
+        let topic = parse("t");
+        let partition = topic.partition(12);
+        assert_eq!(partition.as_str(), "persistent://public/default/t-partition-12");
+        assert_eq!(partition.partition_index(), Some(12));
+        assert_eq!(partition.base(), topic);
+        assert_eq!(partition.partition(3), topic.partition(3));
+        assert_eq!(topic.partition_index(), None);
+        assert_eq!(topic.base(), topic);
+        for name in ["t-partition-", "t-partition-x", "t-partition-+1", "t-partition-01", "t-partition--1"] {
+            assert_eq!(parse(name).partition_index(), None, "{name}");
+        }
+        assert_eq!(parse("t-partition-2147483647").partition_index(), Some(i32::MAX as u32));
+        assert_eq!(parse("t-partition-2147483648").partition_index(), None);
+        assert_eq!(parse("-partition-1").partition_index(), None);
+        assert_eq!(parse("t-partition-1-partition-2").base(), parse("t-partition-1"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_whole_name_is_its_own_whole_name(name in "(persistent://|non-persistent://)?[-a-z/:.é\n]{0,20}") {
+            if let Ok(topic) = TopicName::parse(&name) {
+                prop_assert_eq!(&parse(topic.as_str()), &topic);
+                let parts = [topic.domain().as_str(), "://", topic.namespace(), "/", topic.local_name()];
+                prop_assert_eq!(parts.concat(), topic.as_str());
+                prop_assert_eq!(topic.partition(7).base(), topic.base());
+            }
+        }
+    }
 }

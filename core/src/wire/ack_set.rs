@@ -13,11 +13,12 @@ pub struct AckSet {
 }
 
 impl AckSet {
-    /// A batch of `batch_size` messages, none of them acknowledged.
+    /// A batch of `batch_size` messages, none of them acknowledged. Allocates a bit for each, so the size has to be
+    /// that of a batch which was read, not one that a peer announces.
     pub fn full(batch_size: u32) -> Self {
         let mut words = vec![-1; batch_size as usize / 64];
         if !batch_size.is_multiple_of(64) {
-            words.push((1 << (batch_size % 64)) - 1);
+            words.push(!(-1 << (batch_size % 64)));
         }
         Self { words }
     }
@@ -88,6 +89,77 @@ impl AckSet {
     fn trim(&mut self) {
         while self.words.last() == Some(&0) {
             self.words.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn indexes_past_the_end_are_acknowledged_already() {
+        let mut set = AckSet::full(3);
+        assert!(!set.clear(3) && !set.clear(u32::MAX));
+        assert_eq!(set.len(), 3);
+        set.clear_through(u32::MAX);
+        assert!(set.is_empty());
+        assert!(AckSet::full(0).is_empty());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Clear(u32),
+        ClearThrough(u32),
+        Merge(Vec<u32>),
+    }
+
+    fn steps() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..200u32).prop_map(Step::Clear),
+            (0..200u32).prop_map(Step::ClearThrough),
+            prop::collection::vec(0..200u32, 0..50).prop_map(Step::Merge),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_does_what_a_list_of_booleans_does(
+            size in 0..150u32,
+            steps in prop::collection::vec(steps(), 0..20),
+        ) {
+            let mut set = AckSet::full(size);
+            let mut model = vec![true; size as usize];
+            for step in steps {
+                match step {
+                    Step::Clear(i) => {
+                        let was = model.get_mut(i as usize).is_some_and(std::mem::take);
+                        prop_assert_eq!(set.clear(i), was);
+                    }
+                    Step::ClearThrough(i) => {
+                        set.clear_through(i);
+                        model.iter_mut().take(i as usize + 1).for_each(|bit| *bit = false);
+                    }
+                    Step::Merge(cleared) => {
+                        let mut other = AckSet::full(size);
+                        for i in cleared {
+                            other.clear(i);
+                            if let Some(bit) = model.get_mut(i as usize) {
+                                *bit = false;
+                            }
+                        }
+                        set.merge(&other);
+                    }
+                }
+                let bits: Vec<bool> = (0..size).map(|i| set.contains(i)).collect();
+                prop_assert_eq!(&bits, &model);
+                prop_assert_eq!(set.len(), model.iter().filter(|bit| **bit).count());
+                prop_assert_eq!(set.is_empty(), !model.contains(&true));
+                prop_assert!(set.words().last() != Some(&0));
+                prop_assert_eq!(&AckSet::from_words(set.words()), &set);
+            }
         }
     }
 }

@@ -196,18 +196,21 @@ pub struct Record {
 }
 
 impl Record {
-    /// The value, out of the payload that the record was read from.
+    /// The value, out of the payload that the record was read from; empty when `body` is another one.
     #[inline]
     pub fn payload<'a>(&self, body: &'a [u8]) -> &'a [u8] {
-        let start = self.payload_offset as usize;
-        body.get(start..start + self.payload_len as usize).unwrap_or_default()
+        self.payload_span().of(body)
     }
 
     /// The value as a slice that shares `body`'s memory.
     #[inline]
     pub fn payload_bytes(&self, body: &Bytes) -> Bytes {
-        let start = self.payload_offset as usize;
-        body.slice(start..start + self.payload_len as usize)
+        body.slice_ref(self.payload(body))
+    }
+
+    #[inline]
+    fn payload_span(&self) -> Span {
+        Span { start: self.payload_offset, end: self.payload_offset.saturating_add(self.payload_len) }
     }
 
     /// A copy of this record's bytes alone, and the record as it lies in them.
@@ -358,4 +361,140 @@ fn key_value(mut entry: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
         }
     }
     Ok((key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(body: &[u8]) -> Result<Option<Record>, WireError> {
+        next_record(body, &mut 0)
+    }
+
+    fn what(body: &[u8]) -> &'static str {
+        match record(body) {
+            Err(WireError::BadBatch { at: 0, what }) => what,
+            other => panic!("{body:?} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_end_is_no_record_and_a_position_past_it_is_an_error() {
+        assert_eq!(record(&[]), Ok(None));
+        assert!(next_record(&[], &mut 1).is_err());
+        assert!(next_record(&[0; 3], &mut { usize::MAX }).is_err());
+    }
+
+    #[test]
+    fn broken_records_are_refused_and_the_position_stays() {
+        assert!(what(&[0, 0, 0]).contains("cut short"));
+        assert!(what(&[0, 0, 0, 1]).contains("metadata size"));
+        assert!(what(&[0xff; 8]).contains("metadata size"));
+        assert!(what(&[0, 0, 0, 0]).contains("missing"));
+        assert!(what(&[0, 0, 0, 2, 0x18, 1]).contains("payload size"));
+        assert!(
+            what(&[0, 0, 0, 11, 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]).contains("negative")
+        );
+        assert!(what(&[0, 0, 0, 4, 0x0a, 2, 0x0a, 9]).contains("past the end"));
+        let mut at = 4;
+        assert!(next_record(&[0, 0, 0, 2, 0x18, 0, 9], &mut at).is_err());
+        assert_eq!(at, 4);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_read_as_replacement_characters() {
+        let body = [0, 0, 0, 5, 0x12, 1, 0xff, 0x18, 0];
+        let record = record(&body).expect("it decodes").expect("a record");
+        assert_eq!(record.key(&body).as_deref(), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn a_record_and_a_payload_that_do_not_belong_together_do_not_panic() {
+        let mut writer = BatchWriter::new();
+        writer.append(&SingleMetadata { partition_key: Some("key"), ..Default::default() }, b"value");
+        let body = writer.take();
+        let record = record(&body).expect("it decodes").expect("a record");
+        assert_eq!(record.payload(b""), b"");
+        assert_eq!(record.key(b"").as_deref(), Some(""));
+        assert!(record.properties(b"").is_empty());
+    }
+
+    #[test]
+    fn a_taken_batch_leaves_an_empty_one() {
+        let mut writer = BatchWriter::new();
+        assert!(writer.is_empty());
+        for round in 0..3u8 {
+            writer.append(&SingleMetadata::default(), &[round]);
+            writer.append(&SingleMetadata::default(), &[round]);
+            assert_eq!((writer.count(), writer.len()), (2, 14));
+            assert_eq!(writer.bytes(), &[0, 0, 0, 2, 0x18, 1, round].repeat(2));
+            assert_eq!(writer.take().len(), 14);
+            assert_eq!((writer.count(), writer.len(), writer.is_empty()), (0, 0, true));
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    struct Owned {
+        properties: Vec<(String, String)>,
+        key: Option<String>,
+        ordering_key: Option<Vec<u8>>,
+        event_time: Option<u64>,
+        sequence_id: Option<u64>,
+        flags: (bool, bool, bool),
+        payload: Vec<u8>,
+    }
+
+    prop_compose! {
+        fn messages()(
+            properties in prop::collection::vec((".{0,5}", ".{0,5}"), 0..3),
+            key in prop::option::of(".{0,9}"),
+            ordering_key in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
+            event_time in prop::option::of(1..u64::MAX),
+            sequence_id in prop::option::of(any::<u64>()),
+            flags in any::<(bool, bool, bool)>(),
+            payload in prop::collection::vec(any::<u8>(), 0..300),
+        ) -> Owned {
+            Owned { properties, key, ordering_key, event_time, sequence_id, flags, payload }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_reads_as_it_was_written(messages in prop::collection::vec(messages(), 0..10), plain: bool) {
+            let mut writer = BatchWriter::new();
+            for m in &messages {
+                let metadata = SingleMetadata {
+                    properties: &m.properties,
+                    partition_key: m.key.as_deref(),
+                    partition_key_b64_encoded: m.flags.0,
+                    ordering_key: m.ordering_key.as_deref(),
+                    event_time: m.event_time,
+                    sequence_id: m.sequence_id,
+                    null_value: m.flags.1,
+                    null_partition_key: m.flags.2,
+                };
+                let plain_metadata = SingleMetadata { sequence_id: m.sequence_id, ..Default::default() };
+                writer.append(if plain { &plain_metadata } else { &metadata }, &m.payload);
+            }
+            let body = writer.take();
+            let mut at = 0;
+            for m in &messages {
+                let r = next_record(&body, &mut at).expect("it decodes").expect("a record");
+                prop_assert_eq!(r.payload(&body), &m.payload[..]);
+                prop_assert_eq!(r.sequence_id, m.sequence_id);
+                prop_assert!(!r.compacted_out);
+                if plain {
+                    continue;
+                }
+                prop_assert_eq!(r.properties(&body), m.properties.clone());
+                prop_assert_eq!(r.key(&body).map(Cow::into_owned), m.key.clone());
+                prop_assert_eq!(r.ordering_key(&body), m.ordering_key.as_deref());
+                prop_assert_eq!(r.event_time, m.event_time.unwrap_or(0));
+                prop_assert_eq!((r.partition_key_b64_encoded, r.null_value, r.null_partition_key), m.flags);
+            }
+            prop_assert_eq!(next_record(&body, &mut at), Ok(None));
+        }
+    }
 }

@@ -169,3 +169,121 @@ fn take(
     *at = range.end;
     Ok(range)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ping() -> BytesMut {
+        let mut out = BytesMut::new();
+        Command::Ping.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused_before_anything_is_allocated() {
+        for size in [0u32, 3] {
+            let mut buf = BytesMut::from(&size.to_be_bytes()[..]);
+            assert_eq!(split(&mut buf, 100), Err(WireError::Undersized { size }));
+        }
+        for size in [97, u32::MAX] {
+            let mut buf = BytesMut::from(&size.to_be_bytes()[..]);
+            let capacity = buf.capacity();
+            assert_eq!(
+                split(&mut buf, 100),
+                Err(WireError::Oversized { size: u64::from(size) + 4, max: 100 })
+            );
+            assert_eq!(buf.capacity(), capacity);
+        }
+    }
+
+    #[test]
+    fn the_largest_frame_is_as_large_as_the_limit() {
+        let whole = ping();
+        let mut buf = whole.clone();
+        assert!(split(&mut buf, whole.len() - 1).is_err());
+        assert_eq!(split(&mut buf, whole.len()), Ok(Some(whole.freeze())));
+        assert!(buf.is_empty());
+    }
+
+    #[test]
+    fn a_partial_frame_gets_room_for_its_rest_and_then_stays_where_it_is() {
+        let mut buf = ping();
+        buf.put_u32(5000);
+        let first = split(&mut buf, 1 << 20).expect("no error").expect("the ping");
+        assert_eq!(split(&mut buf, 1 << 20), Ok(None));
+        assert!(buf.capacity() >= 5004);
+        let place = buf.as_ptr();
+        buf.put_bytes(1, 5000);
+        let frame = split(&mut buf, 1 << 20).expect("no error").expect("the frame");
+        assert_eq!(frame.as_ptr(), place);
+        assert_eq!(frame.len(), 5004);
+        assert_eq!(first, ping());
+    }
+
+    #[test]
+    fn sizes_that_do_not_add_up_are_refused() {
+        let what = |frame: &[u8]| match decode(Bytes::copy_from_slice(frame)) {
+            Err(WireError::Truncated { what }) => what,
+            other => panic!("{frame:?} is {other:?}"),
+        };
+        assert_eq!(what(&[]), "frame size");
+        assert_eq!(what(&[0, 0, 0, 9, 0, 0, 0, 0]), "frame");
+        assert_eq!(what(&[0, 0, 0, 0]), "command size");
+        assert_eq!(what(&[0, 0, 0, 4, 0, 0, 0, 1]), "command");
+        let send = [0x08, 0x06, 0x32, 0x04, 0x08, 0x00, 0x10, 0x00];
+        let frame = |rest: &[u8]| {
+            let size = (4 + send.len() + rest.len()) as u8;
+            [&[0, 0, 0, size, 0, 0, 0, send.len() as u8], &send[..], rest].concat()
+        };
+        assert_eq!(what(&frame(&[])), "metadata size");
+        assert_eq!(what(&frame(&[0, 0, 0, 1])), "metadata");
+        assert_eq!(what(&frame(&[0x0e, 0x01, 0])), "checksum");
+        assert_eq!(what(&frame(&[0x0e, 0x02, 0])), "broker entry metadata size");
+        assert_eq!(what(&frame(&[0x0e, 0x02, 0, 0, 0, 1])), "broker entry metadata");
+        let empty = decode(frame(&[0, 0, 0, 0]).into()).expect("empty metadata and body").payload;
+        assert!(empty.is_some_and(|p| p.body.is_empty() && p.checksum == Checksum::Absent));
+    }
+
+    #[test]
+    fn payloads_are_slices_of_the_frame() {
+        let mut frame = BytesMut::from(&[0, 0, 0, 22, 0, 0, 0, 8, 0x08, 6, 0x32, 4, 0x08, 0, 0x10, 0][..]);
+        frame.put_slice(&[0, 0, 0, 2, 0xaa, 0xbb, 1, 2, 3, 4]);
+        let frame = frame.freeze();
+        let payload = decode(frame.clone()).expect("it decodes").payload.expect("a payload");
+        assert_eq!(payload.metadata.as_ptr(), frame[20..].as_ptr());
+        assert_eq!(payload.body.as_ptr(), frame[22..].as_ptr());
+        assert_eq!(payload.raw.as_ptr(), frame[16..].as_ptr());
+        assert_eq!((&payload.body[..], payload.raw.len()), (&[1, 2, 3, 4][..], 10));
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_of_the_bytes_gives_the_same_frames(
+            sizes in prop::collection::vec(4..300usize, 1..20),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        ) {
+            let mut stream = Vec::new();
+            for (i, size) in sizes.iter().enumerate() {
+                stream.extend_from_slice(&(*size as u32).to_be_bytes());
+                stream.resize(stream.len() + size, i as u8);
+            }
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len())).collect();
+            cuts.push(stream.len());
+            cuts.sort_unstable();
+            let (mut buf, mut from, mut frames) = (BytesMut::new(), 0, Vec::new());
+            for cut in cuts {
+                buf.put_slice(&stream[from..cut]);
+                from = cut;
+                while let Some(frame) = split(&mut buf, 304).expect("sizes are fine") {
+                    frames.push(frame);
+                }
+            }
+            prop_assert!(buf.is_empty());
+            prop_assert_eq!(frames.iter().map(|f| f.len() - 4).collect::<Vec<_>>(), sizes);
+            prop_assert_eq!(frames.concat(), stream);
+        }
+    }
+}

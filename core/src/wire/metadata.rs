@@ -220,3 +220,166 @@ pub fn encode_send(header: &SendHeader, metadata: &Metadata<'_>, body: Bytes, ch
 fn crc(head: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(head), body)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
+    use crate::wire::{Checksum, Command, frame};
+
+    fn decode(frame: SendFrame) -> (proto::CommandSend, frame::Payload) {
+        let frame = frame::decode([frame.head, frame.body].concat().into()).expect("it decodes");
+        let Command::Send(send) = frame.command else { panic!("no SEND") };
+        (send, frame.payload.expect("a SEND has one"))
+    }
+
+    #[test]
+    fn every_field_is_where_prost_reads_it() {
+        let properties = [("k".to_owned(), "v".to_owned()), (String::new(), "ü".repeat(100))];
+        let clusters = ["a".to_owned(), "b".to_owned()];
+        let keys =
+            [proto::EncryptionKeys { key: "key".into(), value: vec![1; 300].into(), metadata: Vec::new() }];
+        let metadata = Metadata {
+            producer_name: "p",
+            sequence_id: u64::MAX,
+            publish_time: 1_790_000_000_000,
+            properties: &properties,
+            replicated_from: Some("c"),
+            partition_key: Some("key"),
+            replicate_to: &clusters,
+            compression: Compression::Snappy,
+            uncompressed_size: Some(u32::MAX),
+            num_messages_in_batch: Some(i32::MAX),
+            event_time: Some(12),
+            encryption_keys: &keys,
+            encryption_param: Some(&[1; 12]),
+            schema_version: Some(&[0; 8]),
+            partition_key_b64_encoded: true,
+            ordering_key: Some(b"o"),
+            deliver_at_time: Some(-1),
+            txn_id: Some((1, 2)),
+            highest_sequence_id: Some(9),
+            null_value: true,
+            uuid: Some("u"),
+            num_chunks_from_msg: Some(-2),
+            total_chunk_msg_size: Some(5),
+            chunk_id: Some(0),
+            null_partition_key: true,
+        };
+        let mut out = Vec::new();
+        metadata.write(&mut out);
+        assert_eq!(out.len(), metadata.encoded_len());
+        let pairs = properties.iter().map(|(k, v)| proto::KeyValue { key: k.clone(), value: v.clone() });
+        let expected = proto::MessageMetadata {
+            producer_name: "p".into(),
+            sequence_id: u64::MAX,
+            publish_time: 1_790_000_000_000,
+            properties: pairs.collect(),
+            replicated_from: Some("c".into()),
+            partition_key: Some("key".into()),
+            replicate_to: clusters.to_vec(),
+            compression: Some(4),
+            uncompressed_size: Some(u32::MAX),
+            num_messages_in_batch: Some(i32::MAX),
+            event_time: Some(12),
+            encryption_keys: keys.to_vec(),
+            encryption_param: Some(vec![1; 12].into()),
+            schema_version: Some(vec![0; 8].into()),
+            partition_key_b64_encoded: Some(true),
+            ordering_key: Some("o".into()),
+            deliver_at_time: Some(-1),
+            txnid_least_bits: Some(1),
+            txnid_most_bits: Some(2),
+            highest_sequence_id: Some(9),
+            null_value: Some(true),
+            uuid: Some("u".into()),
+            num_chunks_from_msg: Some(-2),
+            total_chunk_msg_size: Some(5),
+            chunk_id: Some(0),
+            null_partition_key: Some(true),
+            ..Default::default()
+        };
+        assert_eq!(proto::MessageMetadata::decode(&out[..]), Ok(expected));
+    }
+
+    #[test]
+    fn a_send_has_the_transaction_of_its_metadata() {
+        let header = SendHeader {
+            producer_id: 300,
+            sequence_id: 5,
+            highest_sequence_id: Some(7),
+            num_messages: 3,
+            is_chunk: true,
+        };
+        let metadata = Metadata { txn_id: Some((1, 2)), ..Metadata::default() };
+        let (send, _) = decode(encode_send(&header, &metadata, Bytes::new(), true));
+        let expected = proto::CommandSend {
+            producer_id: 300,
+            sequence_id: 5,
+            num_messages: Some(3),
+            txnid_least_bits: Some(1),
+            txnid_most_bits: Some(2),
+            highest_sequence_id: Some(7),
+            is_chunk: Some(true),
+            ..Default::default()
+        };
+        assert_eq!(send, expected);
+        let (send, _) = decode(encode_send(&SendHeader::default(), &Metadata::default(), Bytes::new(), true));
+        assert_eq!(send, proto::CommandSend::default());
+    }
+
+    #[test]
+    fn a_large_body_is_not_copied() {
+        let body = Bytes::from(vec![1; SEPARATE_BODY]);
+        let frame = encode_send(&SendHeader::default(), &Metadata::default(), body.clone(), true);
+        assert_eq!(frame.body.as_ptr(), body.as_ptr());
+        let small = body.slice(1..);
+        let frame = encode_send(&SendHeader::default(), &Metadata::default(), small.clone(), true);
+        assert!(frame.body.is_empty() && frame.head.ends_with(&small));
+    }
+
+    #[test]
+    fn a_frame_whose_bytes_changed_no_longer_fits_its_checksum() {
+        for len in [10, 5000] {
+            let body = Bytes::from(vec![1; len]);
+            let frame = encode_send(&SendHeader::default(), &Metadata::default(), body.clone(), true);
+            assert!(frame.recompute_checksum());
+            let flip = |bytes: &Bytes| {
+                let mut bytes = bytes.to_vec();
+                if let Some(last) = bytes.last_mut() {
+                    *last ^= 1;
+                }
+                Bytes::from(bytes)
+            };
+            let broken = SendFrame { head: flip(&frame.head), body: flip(&frame.body) };
+            assert!(!broken.recompute_checksum());
+            let without = encode_send(&SendHeader::default(), &Metadata::default(), body, false);
+            let broken = SendFrame { head: flip(&without.head), ..without };
+            assert!(broken.recompute_checksum(), "there is nothing to compare with");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_is_received(
+            sequence_id in any::<u64>(),
+            len in prop_oneof![0..100usize, 4090..4100usize],
+            checksum in any::<bool>(),
+            key in prop::option::of(".{0,200}"),
+        ) {
+            let header = SendHeader { sequence_id, ..SendHeader::default() };
+            let metadata = Metadata { sequence_id, partition_key: key.as_deref(), ..Metadata::default() };
+            let frame = encode_send(&header, &metadata, vec![7; len].into(), checksum);
+            let whole = frame.len();
+            prop_assert_eq!(frame.head[..4].to_vec(), (whole as u32 - 4).to_be_bytes());
+            let (send, payload) = decode(frame);
+            prop_assert_eq!(send.sequence_id, sequence_id);
+            prop_assert_eq!(payload.checksum, if checksum { Checksum::Valid } else { Checksum::Absent });
+            prop_assert_eq!(&payload.body[..], &vec![7; len][..]);
+            let metadata = proto::MessageMetadata::decode(payload.metadata).expect("it decodes");
+            prop_assert_eq!((metadata.sequence_id, metadata.partition_key), (sequence_id, key));
+        }
+    }
+}

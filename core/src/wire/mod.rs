@@ -6,7 +6,7 @@ pub mod ack_set;
 pub mod batch;
 pub mod command;
 pub mod error;
-mod fields;
+pub(crate) mod fields;
 pub mod frame;
 pub mod metadata;
 

@@ -1,0 +1,3 @@
+//! Bytes from a socket, in any cut. What must hold is in `geminga_core::fuzzing`.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| geminga_core::fuzzing::frame(data));

@@ -1,0 +1,3 @@
+//! Metadata, commands and message ids. What must hold is in `geminga_core::fuzzing`.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| geminga_core::fuzzing::metadata(data));
