@@ -176,7 +176,11 @@ impl Cluster {
                     return self.timers.set(Timer::Deferred(id), now.mono + time);
                 }
                 Some(FaultKind::Refuse(_, error, message)) => {
-                    return self.refuse(link, &command, error, &message);
+                    self.refuse(link, &command, error, &message);
+                    if request == Request::Connect {
+                        self.close(now, link);
+                    }
+                    return;
                 }
                 _ => {}
             }

@@ -183,7 +183,7 @@ impl Cluster {
         };
         if let Some(subscription) = topic.subscriptions.get_mut(&at.subscription) {
             // The consumers are closed before the answer, as observed; they come back by themselves.
-            subscription.detach_all(Some(""), &topic.info, &mut ctx);
+            subscription.detach_all(None, &topic.info, &mut ctx);
             subscription.reset(offset, remaining);
         }
         ctx.links.success(link, seek.request_id);
@@ -270,7 +270,7 @@ impl Cluster {
             session.consumers.remove(&request.consumer_id);
         }
         subscription.detach(at.key, &topic.info, &topic.log, &mut ctx);
-        subscription.detach_all(Some(""), &topic.info, &mut ctx);
+        subscription.detach_all(None, &topic.info, &mut ctx);
         topic.subscriptions.remove(&at.subscription);
         topic.trim(&ctx);
         ctx.links.success(link, request.request_id);

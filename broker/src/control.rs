@@ -208,7 +208,7 @@ impl Cluster {
             if !force && subscription.consumers().next().is_some() {
                 return Err(ControlError::InUse(format!("Subscription {}", subscription.name)));
             }
-            subscription.detach_all(Some(""), &topic.info, &mut ctx);
+            subscription.detach_all(None, &topic.info, &mut ctx);
             topic.subscriptions.remove(&key);
         }
         if !found {

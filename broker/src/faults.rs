@@ -204,9 +204,11 @@ impl Faults {
 impl FaultKind {
     /// Whether the fault is done to a whole request, before it is looked at.
     pub(crate) fn is_for(&self, request: Request) -> bool {
+        let unanswered = matches!(request, Request::Flow | Request::Ping | Request::Redeliver);
         let aim = match self {
-            FaultKind::Refuse(aim, ..) | FaultKind::Ignore(aim) | FaultKind::Cut(aim) => *aim,
-            FaultKind::CutAfter(aim) => *aim,
+            FaultKind::Ignore(aim) | FaultKind::Cut(aim) | FaultKind::CutAfter(aim) => *aim,
+            // A SEND is answered by its topic.
+            FaultKind::Refuse(aim, ..) if request != Request::Send && !unanswered => *aim,
             FaultKind::Delay(aim, _) if request != Request::Send => *aim,
             _ => return false,
         };

@@ -30,14 +30,17 @@ impl Cluster {
             Ok(key) => key,
             Err((error, message)) => return self.links.error(link, request_id, error, &message),
         };
-        // Asking again for what the link already has succeeds again, as observed, unless the epoch has risen.
-        if let Some(at) = known
-            && let Some(live) = self.producer(at)
-            && (live.topic_epoch, live.epoch) == (request.topic_epoch, request.epoch())
-            && at.ready
-        {
-            let name = live.name.clone();
-            return self.producer_success(link, request_id, at.topic, &name, None, Bytes::new(), true);
+        match known {
+            // Asking again for what the link already has succeeds again, as observed.
+            Some(at) if at.ready => {
+                let name = self.producer(at).map(|p| p.name.clone()).unwrap_or_default();
+                return self.producer_success(link, request_id, at.topic, &name, None, Bytes::new(), true);
+            }
+            Some(_) => {
+                let message = "Producer is already present on the connection";
+                return self.links.error(link, request_id, ServerError::ServiceNotReady, message);
+            }
+            None => {}
         }
         let topic = self.store.topic(key).expect("topic_for found it");
         if topic.terminated {

@@ -134,7 +134,7 @@ impl Topic {
         if !ctx.faults.is_empty()
             && let Some(place) = self.info.place(link, ctx)
             && let Some(FaultKind::Refuse(_, error, message)) =
-                ctx.faults.take(place, |k| matches!(k, FaultKind::Refuse(Request::Send, ..)))
+                ctx.faults.take(place, |k| matches!(k, FaultKind::Refuse(Request::Send | Request::Any, ..)))
         {
             return send_error(link, send, error, &message, ctx);
         }
@@ -229,7 +229,7 @@ impl Topic {
     pub(crate) fn disconnect_all(&mut self, assigned: Option<&str>, ctx: &mut Context<'_>) {
         self.close_producers(assigned, ctx);
         for subscription in self.subscriptions.values_mut() {
-            subscription.detach_all(Some(assigned.unwrap_or_default()), &self.info, ctx);
+            subscription.detach_all(assigned, &self.info, ctx);
         }
         self.subscriptions.retain(|_, s| s.durable);
     }

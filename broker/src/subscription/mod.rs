@@ -209,21 +209,18 @@ impl Subscription {
         self.dispatch(topic, log, ctx);
     }
 
-    /// Removes all consumers, and tells each with CLOSE_CONSUMER when `tell` is set.
-    pub(crate) fn detach_all(&mut self, tell: Option<&str>, topic: &TopicInfo, ctx: &mut Context<'_>) {
+    /// Removes all consumers and tells each with CLOSE_CONSUMER; `assigned` is the address of the topic's new owner.
+    pub(crate) fn detach_all(&mut self, assigned: Option<&str>, topic: &TopicInfo, ctx: &mut Context<'_>) {
         for (_, consumer) in std::mem::take(&mut self.state.consumers) {
             let Some(session) = ctx.links.get_mut(consumer.link) else { continue };
             session.consumers.remove(&consumer.id);
-            let url = tell.filter(|url| !url.is_empty()).map(str::to_owned);
-            if tell.is_some() {
-                let close = proto::CommandCloseConsumer {
-                    consumer_id: consumer.id,
-                    request_id: NO_REQUEST,
-                    assigned_broker_service_url: url,
-                    ..Default::default()
-                };
-                ctx.links.send(consumer.link, &Command::CloseConsumer(close));
-            }
+            let close = proto::CommandCloseConsumer {
+                consumer_id: consumer.id,
+                request_id: NO_REQUEST,
+                assigned_broker_service_url: assigned.map(str::to_owned),
+                ..Default::default()
+            };
+            ctx.links.send(consumer.link, &Command::CloseConsumer(close));
         }
         self.mode = Mode::SingleActive(SingleActive::new(false));
         self.state.replay.clear();

@@ -1,0 +1,8 @@
+//! What the embedded broker says to clients, command by command, in virtual time: no port, no sleep.
+
+mod faults;
+mod lookup;
+mod publish;
+mod session;
+mod subscribe;
+mod world;
