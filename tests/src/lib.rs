@@ -1,5 +1,6 @@
 //! Scenarios, simulation, interop and real-broker tests.
 
+pub mod java;
 pub mod lab;
 pub mod network;
 pub mod world;
