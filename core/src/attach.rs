@@ -54,6 +54,8 @@ pub(crate) struct Tries {
     since: Mono,
     count: u32,
     backoff: Backoff,
+    /// Why the tries failed so far, mere silence aside.
+    cause: Option<Error>,
 }
 
 impl Tries {
@@ -64,10 +66,12 @@ impl Tries {
             since: hub.now.mono,
             count: 0,
             backoff: Backoff::new(hub.config.initial_backoff, hub.config.max_backoff),
+            cause: None,
         }
     }
 
     pub(crate) fn success(&mut self) {
+        self.cause = None;
         self.succeeded = true;
         self.count = 0;
         self.backoff.reset();
@@ -98,6 +102,9 @@ impl Tries {
 
     /// The pause before another try, or none when `error` is final.
     pub(crate) fn again(&mut self, hub: &mut Hub, error: &Error) -> Option<Duration> {
+        if error.kind() != ErrorKind::Timeout {
+            self.cause = Some(error.clone());
+        }
         let retries = hub.config.operation_retries;
         match error.retry() {
             Retry::Never => return None,
@@ -117,13 +124,26 @@ impl Tries {
         if self.succeeded {
             return Some(delay);
         }
-        if self.is_bounded(hub) && self.left(hub) <= Duration::from_millis(1) {
-            return None;
-        }
         if !link && retries.max_retries.is_some_and(|max| self.count > max) {
             return None;
         }
-        Some(delay)
+        if !self.is_bounded(hub) {
+            return Some(delay);
+        }
+        // A pause beyond the end would only put the end off.
+        match self.left(hub) {
+            left if left <= Duration::from_millis(1) => None,
+            left => Some(delay.min((left / 2).max(hub.config.initial_backoff))),
+        }
+    }
+
+    /// What to report when `error` was the last. The time left for the last try may be nothing, so its timeout says less
+    /// than what went wrong before.
+    pub(crate) fn verdict(&self, error: Error) -> Error {
+        match &self.cause {
+            Some(cause) if error.kind() == ErrorKind::Timeout => cause.clone(),
+            _ => error,
+        }
     }
 }
 
@@ -273,7 +293,7 @@ impl Attach {
         self.release(hub);
         let Some(delay) = self.tries.again(hub, &error) else {
             self.end(hub);
-            return Step::Failed(error);
+            return Step::Failed(self.tries.verdict(error));
         };
         self.pause(hub, delay);
         self.last_error = Some(error.clone());

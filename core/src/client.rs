@@ -276,7 +276,7 @@ impl Client {
             Ok(Found::Topics(topics)) => Ok(Reply::Topics(topics)),
             Err(error) => match tries.again(&mut self.hub, &error) {
                 Some(delay) => return self.hub.set_timer(Timer::Retry(Owner::Operation(op)), delay),
-                None => Err(error),
+                None => Err(tries.verdict(error)),
             },
         };
         self.operations.remove(&op);

@@ -121,7 +121,10 @@ impl Producers {
                 }
                 // An open producer lives on with the partitions it has.
                 None if handle.is_open() => return self.plan_partitions_update(hub, id),
-                None => return self.fail(hub, id, error),
+                None => {
+                    let error = handle.tries.verdict(error);
+                    return self.fail(hub, id, error);
+                }
             },
         };
         handle.tries.success();

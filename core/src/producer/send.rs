@@ -31,6 +31,12 @@ impl fmt::Display for SendError {
     }
 }
 
+impl From<SendError> for Error {
+    fn from(refused: SendError) -> Self {
+        refused.error
+    }
+}
+
 impl std::error::Error for SendError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
