@@ -25,7 +25,7 @@ impl Shared {
             state.alive()?;
             let id = command(state, now)?;
             state.begin(id);
-            Ok(id)
+            Ok::<_, Error>(id)
         })?;
         Ok(Op { shared: self, id })
     }

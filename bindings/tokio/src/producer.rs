@@ -151,7 +151,7 @@ impl Producer {
     /// Errors: ProducerQueueIsFull and MemoryBufferIsFull unless `block_if_queue_full`; Timeout after the send timeout;
     /// MessageTooBig; AlreadyClosed. A dropped future that had begun to wait for the receipt has sent its message.
     pub async fn send(&self, message: impl Into<OutgoingMessage>) -> Result<MessageId, Error> {
-        self.enqueue(message).await.map_err(|refused| refused.error)?.await
+        self.enqueue(message).await?.await
     }
 
     /// Puts a message in the queue, waiting for room with `block_if_queue_full`; gives the future of its receipt.

@@ -16,7 +16,8 @@ use crate::{Cluster, ClusterConfig, NodeConfig, NodeId, Now};
 /// How to start an [`EmbeddedBroker`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The cluster's settings; its nodes are taken from `listen`.
+    /// The cluster's settings. Its nodes are taken from `listen`; of those given here only the `service_url_tls` counts,
+    /// for a TLS proxy in front.
     pub cluster: ClusterConfig,
     /// Where each broker listens, one broker for each. One at `127.0.0.1:0` by default: any free port.
     pub listen: Vec<SocketAddr>,
@@ -82,7 +83,10 @@ impl EmbeddedBroker {
         };
         let admin_url =
             admin.as_ref().map(|listener| advertise(listener).map(|a| format!("http://{a}"))).transpose()?;
-        let nodes = service_urls.iter().map(NodeConfig::new).collect();
+        let mut nodes: Vec<_> = service_urls.iter().map(NodeConfig::new).collect();
+        for (node, given) in nodes.iter_mut().zip(config.cluster.nodes) {
+            node.service_url_tls = given.service_url_tls;
+        }
         let hub = Arc::new(Hub::new(Cluster::new(ClusterConfig { nodes, ..config.cluster }, [0; 32])));
         let (stop, stopped) = watch::channel(false);
         for (index, listener) in listeners.into_iter().enumerate() {
