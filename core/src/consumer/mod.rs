@@ -147,7 +147,10 @@ impl Consumers {
                 }
                 // An open consumer lives on with the partitions it has.
                 None if !handle.parts.is_empty() => return self.plan_partitions_update(hub, id),
-                None => return self.close(hub, id, Some(error)),
+                None => {
+                    let error = handle.tries.verdict(error);
+                    return self.close(hub, id, Some(error));
+                }
             },
         };
         let late = !handle.parts.is_empty();
@@ -652,51 +655,5 @@ impl Consumers {
         }
         let Stage::Closing(error) = handle.stage else { return };
         hub.event(Event::Closed(HandleId::Consumer(id), error));
-    }
-}
-#[allow(unused)]
-impl Consumer<'_> {
-    pub fn receive(&mut self, now: crate::Now) -> Option<crate::Message> {
-        None
-    }
-    pub fn receive_batch(&mut self, now: crate::Now, max: usize, out: &mut Vec<crate::Message>) -> usize {
-        0
-    }
-    pub fn acknowledge(&mut self, now: crate::Now, id: &crate::MessageId) -> Result<(), Error> {
-        Ok(())
-    }
-    pub fn acknowledge_cumulative(&mut self, now: crate::Now, id: &crate::MessageId) -> Result<(), Error> {
-        Ok(())
-    }
-    pub fn negative_acknowledge(&mut self, now: crate::Now, id: &crate::MessageId) -> Result<(), Error> {
-        Ok(())
-    }
-    pub fn redeliver_unacknowledged(&mut self, now: crate::Now) {}
-    pub fn seek(&mut self, now: crate::Now, to: Position) -> OpId {
-        OpId(0)
-    }
-    pub fn unsubscribe(&mut self, now: crate::Now) -> OpId {
-        OpId(0)
-    }
-    pub fn close(&mut self, now: crate::Now) {}
-    pub fn has_message_available(&mut self, now: crate::Now) -> OpId {
-        OpId(0)
-    }
-    pub fn last_message_ids(&mut self, now: crate::Now) -> OpId {
-        OpId(0)
-    }
-    pub fn pause(&mut self) {}
-    pub fn resume(&mut self, now: crate::Now) {}
-    pub fn topic(&self) -> &str {
-        ""
-    }
-    pub fn subscription(&self) -> &str {
-        ""
-    }
-    pub fn is_connected(&self) -> bool {
-        false
-    }
-    pub fn queued_messages(&self) -> usize {
-        0
     }
 }
