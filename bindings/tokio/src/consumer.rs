@@ -264,7 +264,7 @@ impl Consumer {
 
     /// Stops asking the broker for messages; what is queued can still be received.
     pub fn pause(&self) -> Result<(), Error> {
-        self.inner.call(|core, _| core.pause())
+        self.inner.call(|core, now| core.pause(now))
     }
 
     /// Asks for messages again.

@@ -347,7 +347,7 @@ impl State {
     pub(crate) fn close_handle(&mut self, handle: HandleId, now: Now) {
         match handle {
             HandleId::Producer(id) => drop(self.core.producer(id).map(|mut p| p.close(now))),
-            HandleId::Consumer(id) => drop(self.core.consumer(id).map(|mut c| c.close(now))),
+            HandleId::Consumer(id) => drop(self.core.consumer(id).map(|c| c.close(now))),
         }
     }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use geminga_broker::net::{Config, EmbeddedBroker};
 
 /// A broker on a free port.
-pub async fn broker() -> EmbeddedBroker {
+pub(crate) async fn broker() -> EmbeddedBroker {
     EmbeddedBroker::start(Config::default()).await.expect("a free port on this machine")
 }
 
 /// Waits until `fact` holds; a fact that never comes true fails the test.
-pub async fn until(what: &str, mut fact: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     for _ in 0..2000 {
         if fact() {
             return;
@@ -22,7 +22,7 @@ pub async fn until(what: &str, mut fact: impl FnMut() -> bool) {
 }
 
 /// The payloads that a topic holds.
-pub fn stored(broker: &EmbeddedBroker, topic: &str) -> Vec<String> {
+pub(crate) fn stored(broker: &EmbeddedBroker, topic: &str) -> Vec<String> {
     let messages = broker.with(|cluster, _| cluster.stored(topic)).expect("stored entries can be read");
     messages.iter().map(|m| String::from_utf8_lossy(&m.payload).into_owned()).collect()
 }
