@@ -15,7 +15,6 @@ pub(crate) enum RequestKind {
     Unsubscribe,
     Seek,
     LastMessageId,
-    Ack,
     Lookup,
     Partitions,
     Topics,
