@@ -193,6 +193,11 @@ impl Lab {
         Ok(site)
     }
 
+    /// The operating system's id of a process; `None` while it does not run.
+    pub fn pid(&self, name: &str) -> Option<u32> {
+        self.processes.get(name).filter(|process| process.is_running()).map(|process| process.pid)
+    }
+
     /// Stops a process from running (SIGSTOP): its sockets stay open and nobody answers.
     pub fn pause(&mut self, name: &str) -> Result<()> {
         self.process(name)?.pause()

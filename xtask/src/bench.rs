@@ -1,9 +1,11 @@
 //! `cargo xtask bench`: our client beside the others on one real broker.
+//!
+//! The others are built by hand, as tests/bench/README.md says; `BENCH_BUILD` names the folder they are in.
 
-use crate::held_lab::HeldLab;
+use crate::held_lab::{self, HeldLab};
 use crate::repo::Workspace;
 use crate::shell::Shell;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -17,16 +19,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Shell::cargo(["build", "--release", "-p", "geminga-cli"]).run()?;
     let geminga = Workspace::read()?.target_directory().join("release/geminga");
     let lab = HeldLab::start(&["standalone"])?;
-    let variable = |name: &str| {
-        let found = lab.environment().iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| value.clone()).with_context(|| format!("the lab named no {name}"))
-    };
+    let broker = lab.environment();
     Shell::new("python3")
         .args(["tests/bench/run_all.py"])
         .args(&options.arguments)
-        .env("BENCH_GEMINGA", &geminga)
-        .env("BENCH_URL", variable("GEMINGA_BROKER_URL")?)
-        .env("BENCH_ADMIN", variable("GEMINGA_ADMIN_URL")?)
+        .env("BENCH_NEW_PEER", format!("{} perf-peer", geminga.display()))
+        .env("BENCH_URL", held_lab::variable(broker, "GEMINGA_BROKER_URL")?)
+        .env("BENCH_ADMIN", held_lab::variable(broker, "GEMINGA_ADMIN_URL")?)
+        .env("BENCH_BROKER_PID", held_lab::variable(broker, "GEMINGA_BROKER_PID")?)
         .within(Duration::from_secs(6 * 60 * 60))
         .run()
 }

@@ -13,6 +13,12 @@ pub(crate) fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
     Shell::cargo(["run", "--quiet", "-p", "geminga-tests", "--bin", "geminga-lab", "--"]).args(arguments)
 }
 
+/// One of the lab's variables. Errors: it has none of that name.
+pub(crate) fn variable<'a>(environment: &'a [(String, String)], name: &str) -> Result<&'a str> {
+    let found = environment.iter().find(|(key, _)| key == name);
+    found.map(|(_, value)| value.as_str()).with_context(|| format!("the lab named no {name}"))
+}
+
 /// Brokers that run as long as this value lives.
 ///
 /// The lab stops them when its stdin ends, so they end with this program in whatever way it ends.

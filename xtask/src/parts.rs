@@ -2,7 +2,7 @@
 //!
 //! A part exists when what it tests exists: a new test program named `real_…` is a new part without a change here.
 
-use crate::held_lab::HeldLab;
+use crate::held_lab::{self, HeldLab};
 use crate::machine::{self, Need};
 use crate::repo::{self, Workspace};
 use crate::shell::Shell;
@@ -124,25 +124,21 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
             simulation::run(&options)
         }));
     }
-    if repo::path("cli/src/demo.rs").exists() {
+    if repo::path("cli/src/demo").exists() {
         let demo = || Shell::cargo(["run", "--release", "-p", "geminga-cli", "--", "demo"]).within(MINUTES_3);
         parts.push(Part::command("demo", "the newcomer's first command, on the embedded broker", &[], demo));
         parts.push(Part::new("demo-real", "the same on a real broker", &[Need::Java], move |stage| {
             let environment = stage.real_broker()?;
-            let url =
-                environment.iter().find(|(key, _)| key == "GEMINGA_BROKER_URL").map(|(_, url)| url.clone());
-            demo().args(["--url".to_owned(), url.context("the lab named no broker")?]).run()
+            let url = held_lab::variable(&environment, "GEMINGA_BROKER_URL")?;
+            demo().args(["--url", url]).envs(&environment).run()
         }));
     }
     if repo::path("tests/python").is_dir() {
-        let geminga = workspace.target_directory().join("debug/geminga");
         let about = "Apache Pulsar's Python client against the embedded broker";
-        parts.push(Part::new("python", about, &[Need::Python], move |_| {
-            Shell::cargo(["build", "-p", "geminga-cli"]).run()?;
-            Shell::new(machine::venv("python"))
-                .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python"])
-                .env("GEMINGA_CLI", &geminga)
-                .run()
+        parts.push(Part::command("python", about, &[Need::Python], pytest));
+        let about = "the same on a real broker: what the tests expect is what Pulsar does";
+        parts.push(Part::new("python-real", about, &[Need::Python, Need::Java], |stage| {
+            pytest().envs(&stage.real_broker()?).run()
         }));
     }
     for target in targets.into_iter().filter(|name| name.starts_with("real_")) {
@@ -169,6 +165,10 @@ pub(crate) fn ci() -> Vec<Part> {
         Part::new("features", "the core compiles with each of its features alone", &[], |_| features()),
         Part::new("msrv", "the oldest supported compiler", &[], |_| msrv()),
     ]
+}
+
+fn pytest() -> Shell {
+    Shell::new(machine::venv("python")).args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python"])
 }
 
 fn core() -> Result<()> {

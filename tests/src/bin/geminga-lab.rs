@@ -76,14 +76,14 @@ fn main() -> Result<()> {
         Command::Fetch => {}
         Command::Start { layouts } => {
             let sites = start(&mut lab, &layouts)?;
-            for (key, value) in environment(&sites) {
+            for (key, value) in environment(&lab, &sites) {
                 println!("export {key}={value}");
             }
             lab.detach();
         }
         Command::Serve { layouts } => {
             let sites = start(&mut lab, &layouts)?;
-            println!("{}", serde_json::Value::from_iter(environment(&sites)));
+            println!("{}", serde_json::Value::from_iter(environment(&lab, &sites)));
             // Whoever holds the other end of stdin may end in any way; this notices.
             std::io::stdin().read_to_end(&mut Vec::new())?;
         }
@@ -128,7 +128,7 @@ fn start(lab: &mut Lab, layouts: &[Layout]) -> Result<Vec<(Layout, Site)>> {
 }
 
 /// What tests and programs read to find the brokers; `GEMINGA_BROKER_URL` is the standalone.
-fn environment(sites: &[(Layout, Site)]) -> Vec<(String, String)> {
+fn environment(lab: &Lab, sites: &[(Layout, Site)]) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     for (layout, site) in sites {
         let name = match layout {
@@ -149,6 +149,9 @@ fn environment(sites: &[(Layout, Site)]) -> Vec<(String, String)> {
         if let Some(token) = &site.token {
             add(format!("GEMINGA_{name}_TOKEN"), token);
         }
+    }
+    if let Some(pid) = lab.pid("standalone") {
+        variables.push(("GEMINGA_BROKER_PID".to_owned(), pid.to_string()));
     }
     variables
 }

@@ -92,7 +92,7 @@ impl Jvm {
 pub(super) struct Process {
     jvm: Jvm,
     /// 0 while it does not run.
-    pid: u32,
+    pub(super) pid: u32,
     pub(super) site: Site,
     /// Only where this very program started it.
     #[serde(skip)]
