@@ -170,6 +170,11 @@ impl Cluster {
                 Some(FaultKind::Ignore(_)) => return,
                 Some(FaultKind::Cut(_)) => return self.cut(now, link),
                 Some(FaultKind::CutAfter(_)) => cut = true,
+                Some(FaultKind::LoseAnswer(_)) => {
+                    if let Some(session) = self.links.get_mut(link) {
+                        session.loses_answer = true;
+                    }
+                }
                 Some(FaultKind::Delay(_, time)) => {
                     let id = self.next_key();
                     self.deferred.insert(id, (link, command));
@@ -204,7 +209,12 @@ impl Cluster {
                     self.close(now, link);
                 }
             }
-            (command, _) => self.command(now, link, command),
+            (command, _) => {
+                self.command(now, link, command);
+                if let Some(session) = self.links.get_mut(link) {
+                    session.loses_answer = false;
+                }
+            }
         }
         if cut {
             self.close(now, link);
@@ -299,6 +309,20 @@ impl Cluster {
             _ => return None,
         };
         Some(self.store.topic(key)?.info.name.to_string())
+    }
+
+    /// Whether a command that fits waits to be handled: held back by a fault, or until somebody proves to be alive.
+    pub(crate) fn is_waiting(&self, link: LinkId, fits: impl Fn(&Command) -> bool) -> bool {
+        let mut waiting = self.deferred.values().chain(self.liveness.values().flatten());
+        waiting.any(|(from, command)| *from == link && fits(command))
+    }
+
+    /// Forgets the commands that fit and wait to be handled.
+    pub(crate) fn forget_waiting(&mut self, link: LinkId, fits: impl Fn(&Command) -> bool) {
+        self.deferred.retain(|_, (from, command)| *from != link || !fits(command));
+        for waiting in self.liveness.values_mut() {
+            waiting.retain(|(from, command)| *from != link || !fits(command));
+        }
     }
 
     /// The store, and all else that a topic may touch.

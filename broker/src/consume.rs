@@ -32,6 +32,10 @@ impl Cluster {
         let refuse = |cluster: &mut Self, error, message: &str| {
             cluster.links.error(link, request_id, error, message);
         };
+        if self.is_waiting(link, |c| matches!(c, Command::Subscribe(s) if s.consumer_id == id)) {
+            let message = "Consumer is already present on the connection";
+            return refuse(self, ServerError::ServiceNotReady, message);
+        }
         if request.subscription.is_empty() {
             // An oddity of the real broker, kept as observed.
             return refuse(self, ServerError::ProducerBusy, "Empty subscription name");
@@ -278,7 +282,9 @@ impl Cluster {
 
     pub(crate) fn close_consumer(&mut self, now: Now, link: LinkId, request: &proto::CommandCloseConsumer) {
         let Some(session) = self.links.get_mut(link) else { return };
-        let at = session.consumers.remove(&request.consumer_id);
+        let (id, at) = (request.consumer_id, session.consumers.remove(&request.consumer_id));
+        // One that is still being created is not created any more.
+        self.forget_waiting(link, |c| matches!(c, Command::Subscribe(s) if s.consumer_id == id));
         self.links.success(link, request.request_id);
         let (store, mut ctx) = self.parts(now);
         if let Some(at) = at

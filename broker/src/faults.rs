@@ -74,6 +74,8 @@ pub enum FaultKind {
     Refuse(Request, ServerError, String),
     /// A request is read and forgotten.
     Ignore(Request),
+    /// A request is handled, and its answer is never written.
+    LoseAnswer(Request),
     /// A lookup is answered with a redirect to the broker that was asked.
     RedirectLoop,
     /// A message is delivered with one payload bit flipped, so its checksum does not fit.
@@ -207,6 +209,8 @@ impl FaultKind {
         let unanswered = matches!(request, Request::Flow | Request::Ping | Request::Redeliver);
         let aim = match self {
             FaultKind::Ignore(aim) | FaultKind::Cut(aim) | FaultKind::CutAfter(aim) => *aim,
+            // Receipts have a fault of their own.
+            FaultKind::LoseAnswer(aim) if request != Request::Send && !unanswered => *aim,
             // A SEND is answered by its topic.
             FaultKind::Refuse(aim, ..) if request != Request::Send && !unanswered => *aim,
             FaultKind::Delay(aim, _) if request != Request::Send => *aim,

@@ -26,22 +26,22 @@ impl Cluster {
         let (node, request_id, id) = (session.node, request.request_id, request.producer_id);
         session.closed_producers.remove(&id);
         let known = session.producers.get(&id).copied();
-        let key = match self.topic_for(&request.topic, node, true) {
-            Ok(key) => key,
-            Err((error, message)) => return self.links.error(link, request_id, error, &message),
-        };
         match known {
             // Asking again for what the link already has succeeds again, as observed.
             Some(at) if at.ready => {
                 let name = self.producer(at).map(|p| p.name.clone()).unwrap_or_default();
                 return self.producer_success(link, request_id, at.topic, &name, None, Bytes::new(), true);
             }
-            Some(_) => {
+            waiting if waiting.is_some() || self.is_waiting(link, |c| creates(c, id)) => {
                 let message = "Producer is already present on the connection";
                 return self.links.error(link, request_id, ServerError::ServiceNotReady, message);
             }
-            None => {}
+            _ => {}
         }
+        let key = match self.topic_for(&request.topic, node, true) {
+            Ok(key) => key,
+            Err((error, message)) => return self.links.error(link, request_id, error, &message),
+        };
         let topic = self.store.topic(key).expect("topic_for found it");
         if topic.terminated {
             let message = "Topic was already terminated";
@@ -98,7 +98,9 @@ impl Cluster {
 
     pub(crate) fn close_producer(&mut self, now: Now, link: LinkId, request: &proto::CommandCloseProducer) {
         let Some(session) = self.links.get_mut(link) else { return };
-        let at = session.producers.remove(&request.producer_id);
+        let (id, at) = (request.producer_id, session.producers.remove(&request.producer_id));
+        // One that is still being created is not created any more.
+        self.forget_waiting(link, |c| creates(c, id));
         self.links.success(link, request.request_id);
         let (store, mut ctx) = self.parts(now);
         if let Some(at) = at
@@ -169,6 +171,10 @@ impl Cluster {
         };
         self.links.send(link, &Command::ProducerSuccess(success));
     }
+}
+
+fn creates(command: &Command, id: u64) -> bool {
+    matches!(command, Command::Producer(request) if request.producer_id == id)
 }
 
 pub(crate) fn pairs(properties: &[proto::KeyValue]) -> Vec<(String, String)> {

@@ -67,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) heard: Mono,
     /// When the pending keep-alive PING was written.
     pub(crate) pinged: Option<Mono>,
+    /// A fault: the next answer is lost.
+    pub(crate) loses_answer: bool,
     outbox: Outbox,
     signalled: bool,
     /// Receipts that a fault holds back, in order.
@@ -87,6 +89,7 @@ impl Session {
             watches: BTreeMap::new(),
             heard: now.mono,
             pinged: None,
+            loses_answer: false,
             outbox: Outbox::default(),
             signalled: false,
             held: VecDeque::new(),
@@ -123,6 +126,10 @@ impl Links {
     /// Writes a command. A link that is gone takes nothing.
     pub(crate) fn send(&mut self, link: LinkId, command: &Command) {
         let Some(session) = self.sessions.get_mut(&link) else { return };
+        if session.loses_answer && is_answer(command) {
+            session.loses_answer = false;
+            return;
+        }
         session.outbox.command(command);
         Self::signal(&mut self.outputs, link, session);
     }
@@ -233,4 +240,24 @@ impl Links {
             outputs.push_back(Output::Transmit(link));
         }
     }
+}
+
+/// Whether a command answers a request.
+fn is_answer(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Connected(_)
+            | Command::Success(_)
+            | Command::Error(_)
+            | Command::ProducerSuccess(_)
+            | Command::LookupResponse(_)
+            | Command::PartitionedMetadataResponse(_)
+            | Command::GetTopicsOfNamespaceResponse(_)
+            | Command::GetSchemaResponse(_)
+            | Command::GetOrCreateSchemaResponse(_)
+            | Command::GetLastMessageIdResponse(_)
+            | Command::ConsumerStatsResponse(_)
+            | Command::AckResponse(_)
+            | Command::WatchTopicListSuccess(_)
+    )
 }

@@ -63,11 +63,17 @@ async fn answer(
         }
         Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, None),
     };
-    let mut response = Response::new(Full::from(value.as_ref().map(Value::to_string).unwrap_or_default()));
+    let (body, content_type) = match value {
+        None => (String::new(), None),
+        // The health check's answer is the one plain text.
+        Some(Value::String(text)) => (text, Some("text/plain")),
+        Some(value) => (value.to_string(), Some("application/json")),
+    };
+    let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
-    if value.is_some() {
-        let json = hyper::header::HeaderValue::from_static("application/json");
-        response.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
+    if let Some(content_type) = content_type {
+        let content_type = hyper::header::HeaderValue::from_static(content_type);
+        response.headers_mut().insert(hyper::header::CONTENT_TYPE, content_type);
     }
     Ok(response)
 }

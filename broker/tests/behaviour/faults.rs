@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use geminga_broker::{Fault, FaultKind, NodeId, Request};
-use geminga_core::wire::proto::ServerError;
 use geminga_core::wire::proto::command_lookup_topic_response::LookupType;
 use geminga_core::wire::proto::command_subscribe::SubType;
+use geminga_core::wire::proto::{self, ServerError};
 use geminga_core::wire::{Checksum, Command};
 
 use crate::world::{TOPIC, World, error_of, lookup};
@@ -95,6 +95,40 @@ fn a_request_is_ignored_or_answered_late() {
     assert_eq!(w.commands(link), [Command::Pong]);
     w.advance(Duration::from_secs(3));
     assert!(matches!(w.next(link), Command::Success(_)));
+}
+
+#[test]
+fn a_lost_answer_leaves_what_was_made() {
+    let mut w = World::new();
+    let link = w.link();
+    w.own(link, TOPIC);
+    w.cluster.inject(Fault::new(FaultKind::LoseAnswer(Request::Producer)));
+    assert!(w.try_producer(link, 1, |_| {}).is_empty());
+    assert_eq!(w.cluster.topic(TOPIC).unwrap().producers.len(), 1);
+    let close = proto::CommandCloseProducer { producer_id: 1, request_id: 9, ..Default::default() };
+    w.send(link, Command::CloseProducer(close));
+    assert!(matches!(w.next(link), Command::Success(_)));
+    assert!(w.cluster.topic(TOPIC).unwrap().producers.is_empty());
+}
+
+#[test]
+fn what_is_closed_while_it_is_created_is_never_created() {
+    let mut w = World::new();
+    let link = w.link();
+    let delay = |request| Fault::new(FaultKind::Delay(request, Duration::from_secs(3)));
+    w.cluster.inject(delay(Request::Subscribe));
+    w.cluster.inject(delay(Request::Producer));
+    w.try_subscribe(link, 1, SubType::Shared, |_| {});
+    w.try_producer(link, 2, |_| {});
+    assert_eq!(error_of(&w.try_subscribe(link, 1, SubType::Shared, |_| {})), ServerError::ServiceNotReady);
+    assert_eq!(error_of(&w.try_producer(link, 2, |_| {})), ServerError::ServiceNotReady);
+    assert!(matches!(w.close_consumer(link, 1)[..], [Command::Success(_)]));
+    let close = proto::CommandCloseProducer { producer_id: 2, request_id: 9, ..Default::default() };
+    w.send(link, Command::CloseProducer(close));
+    assert!(matches!(w.commands(link)[..], [Command::Success(_)]));
+    w.advance(Duration::from_secs(5));
+    assert!(w.commands(link).is_empty());
+    assert!(w.cluster.topic(TOPIC).is_none());
 }
 
 #[test]
