@@ -1,0 +1,42 @@
+//! Tells people on stderr that connections were lost and came back, since the client carries on without an error.
+
+use std::collections::BTreeSet;
+
+use geminga::{Client, HandleId, StateChange};
+
+/// Watches all handles of the client until it ends.
+pub(crate) fn tell(client: &Client) {
+    let mut events = client.events();
+    tokio::spawn(async move {
+        let mut pauses = Pauses::default();
+        while let Some(event) = events.next().await {
+            if let Some(line) = pauses.note(event.handle, event.change) {
+                eprintln!("{line}");
+            }
+        }
+    });
+}
+
+/// The parts of handles that are without a broker: one line when there is a first, one when there is none left.
+#[derive(Default)]
+struct Pauses {
+    waiting: BTreeSet<(HandleId, String)>,
+}
+
+impl Pauses {
+    fn note(&mut self, handle: HandleId, change: StateChange) -> Option<String> {
+        match change {
+            StateChange::Reconnecting { topic, reason } => {
+                let first = self.waiting.is_empty();
+                self.waiting.insert((handle, topic));
+                first.then(|| format!("paused, reconnecting: {reason}"))
+            }
+            StateChange::Connected { topic } => {
+                let waited = self.waiting.remove(&(handle, topic));
+                (waited && self.waiting.is_empty()).then(|| "connected again".to_owned())
+            }
+            StateChange::EndOfTopic { topic } => Some(format!("the end of {topic}, which is terminated")),
+            StateChange::Active { .. } => None,
+        }
+    }
+}
