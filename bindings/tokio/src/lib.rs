@@ -69,3 +69,8 @@ pub use geminga_core::{
     OperationRetries, OutgoingMessage, Position, ProducerConfig, ReaderConfig, Routing, SendError,
     StateChange, SubscriptionType, TopicDomain,
 };
+
+/// The program in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
