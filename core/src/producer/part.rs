@@ -210,7 +210,7 @@ impl Part {
         let sequence = message.sequence_id.unwrap_or(next);
         let alone = !config.batching.enabled
             || message.deliver_at_time.is_some()
-            || (message.payload.len() >= config.batching.max_bytes.min(self.identity.max_message_size / 2)
+            || (memory >= config.batching.max_bytes.min(self.identity.max_message_size / 2)
                 && !batch::fits_batch(message, sequence, &self.identity));
         if alone {
             let number = *next_number;
@@ -224,16 +224,16 @@ impl Part {
                 config.compression,
             )?;
             // What was given before leaves before; its number was drawn when the batch opened.
-            let broken = self.close_batch(hub, config);
+            let broken = self.close_batch(hub, config).into_iter().collect();
             *next_number += 1;
             self.next_sequence = Some(next.max(sequence + 1));
             self.enqueue(hub, op, config);
             return Ok(Pushed { number, index: 0, left: true, broken });
         }
-        let broken = match self.batch.has_room(message, sequence, &config.batching, &self.identity) {
-            true => None,
-            false => self.close_batch(hub, config),
-        };
+        let mut broken = Vec::new();
+        if !self.batch.has_room(message, sequence, &config.batching, &self.identity) {
+            broken.extend(self.close_batch(hub, config));
+        }
         if self.batch.is_empty() {
             hub.set_timer(Timer::BatchDelay(self.slot.as_u64()), config.batching.max_publish_delay);
         }
@@ -245,8 +245,16 @@ impl Part {
             self.arm_send_timeout(hub, config);
         }
         let left = self.batch.is_full(&config.batching);
-        let broken_now = if left { self.close_batch(hub, config) } else { None };
-        Ok(Pushed { number, index, left, broken: broken.or(broken_now) })
+        if left {
+            broken.extend(self.close_batch(hub, config));
+        }
+        Ok(Pushed { number, index, left, broken })
+    }
+
+    /// Whether the open batch has to leave before `message` can be taken.
+    pub(crate) fn is_full_for(&self, message: &OutgoingMessage, config: &ProducerConfig) -> bool {
+        let sequence = message.sequence_id.or(self.next_sequence).unwrap_or(0);
+        !self.batch.has_room(message, sequence, &config.batching, &self.identity)
     }
 
     /// Turns the open batch into a SEND. Returns the batch that could not become one.
@@ -347,6 +355,6 @@ pub(crate) struct Pushed {
     pub(crate) index: u32,
     /// Its SEND is complete: a further message goes into another.
     pub(crate) left: bool,
-    /// A batch that could not become a SEND, perhaps the message's own.
-    pub(crate) broken: Option<(batch::Closed, Error)>,
+    /// Batches that could not become a SEND, perhaps the message's own.
+    pub(crate) broken: Vec<(batch::Closed, Error)>,
 }

@@ -41,6 +41,11 @@ impl Router {
         })
     }
 
+    /// Whether `message` goes to the partition in turn.
+    pub(crate) fn takes_turns(&self, message: &OutgoingMessage) -> bool {
+        matches!(self.routing, Routing::RoundRobin) && message.key.is_none()
+    }
+
     /// The partition in turn has had its batch, or its message when there are no batches.
     pub(crate) fn advance(&mut self, partition: u32, partitions: u32) {
         if matches!(self.routing, Routing::RoundRobin) && self.turn % partitions == partition {

@@ -99,6 +99,10 @@ impl Producers {
             self.close_batches(hub, id);
             return Err(error);
         }
+        if handle.usable > 1 && handle.router.takes_turns(message) {
+            self.make_room_in_turn(hub, id, message);
+        }
+        let handle = self.handles.get_mut(id.0).expect("the caller holds a view of it");
         let (usable, config) = (handle.usable, &handle.config);
         let taken = handle.router.route(message, usable).and_then(|partition| {
             let slot = handle.parts[partition as usize];
@@ -113,7 +117,7 @@ impl Producers {
                     handle.router.advance(partition, usable);
                 }
                 let sent = SendId { batch: pushed.number, index: pushed.index };
-                if let Some((closed, error)) = pushed.broken {
+                for (closed, error) in pushed.broken {
                     self.settle_broken(hub, slot, closed, error);
                 }
                 Ok(sent)
@@ -122,6 +126,16 @@ impl Producers {
                 hub.memory.release(memory);
                 Err(error)
             }
+        }
+    }
+
+    /// When the batch of the partition in turn has no room for `message`, it leaves, and the turn passes on with it.
+    fn make_room_in_turn(&mut self, hub: &mut Hub, id: ProducerId, message: &OutgoingMessage) {
+        let handle = self.handles.get(id.0).expect("the caller holds a view of it");
+        let Ok(partition) = handle.router.route(message, handle.usable) else { return };
+        let slot = handle.parts[partition as usize];
+        if self.parts.get(slot).is_some_and(|p| p.is_full_for(message, &handle.config)) {
+            self.close_batch(hub, slot);
         }
     }
 
@@ -163,9 +177,13 @@ impl Producers {
     pub(super) fn on_receipt(&mut self, hub: &mut Hub, id: ConnId, receipt: &proto::CommandSendReceipt) {
         let slot = Slot::from_u64(receipt.producer_id);
         let Some(p) = self.parts.get_mut(slot).filter(|p| p.attach.connection() == Some(id)) else { return };
+        let written = p.pending.written() > 0;
         match p.pending.receipt(receipt.sequence_id) {
             Receipt::Head(op) => {
-                hub.send_answered(id);
+                // Otherwise it answers the same SEND of an earlier attachment to this connection.
+                if written {
+                    hub.send_answered(id);
+                }
                 p.last_sequence = p.last_sequence.max(op.highest_sequence as i64);
                 let published = published(&op, receipt.message_id.as_ref(), p.partition);
                 self.settle_op(hub, slot, op, Ok(published));
