@@ -52,11 +52,16 @@ pub(crate) struct Tries {
     /// The broker said that it takes as long as it takes, so nothing bounds it.
     unbounded: bool,
     since: Mono,
+    /// Since when an address is being dialled that never connected.
+    unreached_since: Option<Mono>,
     count: u32,
     backoff: Backoff,
     /// Why the tries failed so far, mere silence aside.
     cause: Option<Error>,
 }
+
+/// Less than this before the end there is no use in another try.
+const LAST_MOMENT: Duration = Duration::from_millis(1);
 
 impl Tries {
     pub(crate) fn new(hub: &Hub) -> Self {
@@ -64,28 +69,44 @@ impl Tries {
             succeeded: false,
             unbounded: false,
             since: hub.now.mono,
+            unreached_since: None,
             count: 0,
             backoff: Backoff::new(hub.config.initial_backoff, hub.config.max_backoff),
             cause: None,
         }
     }
 
+    /// Makes these tries part of a larger undertaking: they end when it does.
+    pub(crate) fn end_with(&mut self, whole: &Tries) {
+        self.since = whole.since;
+    }
+
     pub(crate) fn success(&mut self) {
         self.cause = None;
         self.succeeded = true;
+        self.unreached_since = None;
         self.count = 0;
         self.backoff.reset();
     }
 
-    /// Whether all tries together end at the operation timeout.
-    pub(crate) fn is_bounded(&self, hub: &Hub) -> bool {
-        !self.succeeded
-            && !self.unbounded
-            && (hub.config.operation_retries.within_operation_timeout || !hub.ever_connected)
+    /// When all tries together end without success, if ever.
+    fn end(&self, hub: &Hub) -> Option<Mono> {
+        if self.succeeded {
+            return None;
+        }
+        let whole =
+            !self.unbounded && (hub.config.operation_retries.within_operation_timeout || !hub.ever_connected);
+        let starts = [whole.then_some(self.since), self.unreached_since];
+        starts.into_iter().flatten().min().map(|start| start + hub.config.operation_timeout)
     }
 
-    fn left(&self, hub: &Hub) -> Duration {
-        hub.config.operation_timeout.saturating_sub(hub.now.mono.since(self.since))
+    /// Whether no further try may start; the error that the undertaking ends with, then.
+    pub(crate) fn expired(&self, hub: &Hub, doing: impl FnOnce() -> String) -> Option<Error> {
+        if self.end(hub)? > hub.now.mono {
+            return None;
+        }
+        let why = || format!("not done within {:?}", hub.config.operation_timeout);
+        Some(self.verdict(Error::new(ErrorKind::Timeout, doing(), why())))
     }
 
     /// How long one try may take.
@@ -94,9 +115,9 @@ impl Tries {
             true => hub.config.operation_timeout,
             false => hub.config.operation_retries.timeout.min(hub.config.operation_timeout),
         };
-        match self.is_bounded(hub) {
-            true => one.min(self.left(hub)).max(Duration::from_millis(1)),
-            false => one,
+        match self.end(hub) {
+            Some(end) => one.min(end.since(hub.now.mono)).max(LAST_MOMENT),
+            None => one,
         }
     }
 
@@ -127,13 +148,11 @@ impl Tries {
         if !link && retries.max_retries.is_some_and(|max| self.count > max) {
             return None;
         }
-        if !self.is_bounded(hub) {
-            return Some(delay);
-        }
+        let Some(end) = self.end(hub) else { return Some(delay) };
         // A pause beyond the end would only put the end off.
-        match self.left(hub) {
-            left if left <= Duration::from_millis(1) => None,
-            left => Some(delay.min((left / 2).max(hub.config.initial_backoff))),
+        match end.since(hub.now.mono) {
+            left if left <= LAST_MOMENT => None,
+            left => Some(delay.min((left / 2).max(hub.config.initial_backoff)).min(left)),
         }
     }
 
@@ -155,13 +174,13 @@ pub(crate) struct Attach {
     pub(crate) tries: Tries,
     topic: TopicName,
     attempt: u32,
-    last_error: Option<Error>,
     /// The new owner, named in a close command; used once, without a lookup.
     assigned: Option<Address>,
     /// Where the cluster moved to: all later lookups go there.
     migrated: Option<Address>,
     /// The link of the last attachment, for a new owner behind the same proxy.
     last_address: Option<Address>,
+    connecting_since: Mono,
 }
 
 impl Attach {
@@ -172,10 +191,10 @@ impl Attach {
             tries: Tries::new(hub),
             topic,
             attempt: 0,
-            last_error: None,
             assigned: None,
             migrated: None,
             last_address: None,
+            connecting_since: hub.now.mono,
         }
     }
 
@@ -214,7 +233,7 @@ impl Attach {
 
     /// Starts the first attempt, and the clock that bounds a creation.
     pub(crate) fn start(&mut self, hub: &mut Hub, lookups: &mut crate::lookup::Lookups) {
-        hub.set_timer(Timer::Opening(self.owner), hub.config.operation_timeout);
+        hub.timers.set(Timer::Opening(self.owner), self.tries.since + hub.config.operation_timeout);
         self.begin(hub, lookups);
     }
 
@@ -224,9 +243,7 @@ impl Attach {
         let ticket = self.ticket();
         match self.assigned.take() {
             Some(address) => {
-                self.stage = Stage::Connecting;
-                self.last_address = Some(address.clone());
-                hub.connect(address, ticket);
+                self.connect(hub, address, ticket);
             }
             None => {
                 self.stage = Stage::LookingUp;
@@ -237,15 +254,20 @@ impl Attach {
         }
     }
 
+    fn connect(&mut self, hub: &mut Hub, address: Address, ticket: Ticket) {
+        self.stage = Stage::Connecting;
+        self.connecting_since = hub.now.mono;
+        self.last_address = Some(address.clone());
+        hub.connect(address, ticket);
+    }
+
     pub(crate) fn looked_up(&mut self, hub: &mut Hub, ticket: Ticket, result: Result<Found, Error>) -> Step {
         if !self.is_current(ticket) || self.stage != Stage::LookingUp {
             return Step::Nothing;
         }
         match result {
             Ok(Found::Broker(address, _)) => {
-                self.stage = Stage::Connecting;
-                self.last_address = Some(address.clone());
-                hub.connect(address, ticket);
+                self.connect(hub, address, ticket);
                 Step::Nothing
             }
             Ok(_) => Step::Nothing,
@@ -259,11 +281,19 @@ impl Attach {
         }
         match result {
             Ok(id) => {
+                self.tries.unreached_since = None;
                 // Before the request is written: what the broker pushes may come in the same packet as its answer.
                 hub.attach(id, self.owner);
                 Step::Request(id)
             }
-            Err(error) => self.failed(hub, error),
+            Err(error) => {
+                let reached = self.last_address.as_ref().is_none_or(|a| hub.was_reached(a));
+                match reached {
+                    true => self.tries.unreached_since = None,
+                    false => drop(self.tries.unreached_since.get_or_insert(self.connecting_since)),
+                }
+                self.failed(hub, error)
+            }
         }
     }
 
@@ -275,7 +305,6 @@ impl Attach {
     pub(crate) fn opened(&mut self, hub: &mut Hub, id: ConnId) {
         self.stage = Stage::Open(id);
         self.tries.success();
-        self.last_error = None;
         hub.timers.cancel(Timer::Opening(self.owner));
     }
 
@@ -295,8 +324,10 @@ impl Attach {
             self.end(hub);
             return Step::Failed(self.tries.verdict(error));
         };
+        if let Some(end) = self.tries.end(hub) {
+            hub.timers.set(Timer::Opening(self.owner), end);
+        }
         self.pause(hub, delay);
-        self.last_error = Some(error.clone());
         Step::Retrying(error)
     }
 
@@ -305,7 +336,8 @@ impl Attach {
         if self.is_ended() {
             return Step::Nothing;
         }
-        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(broker_endpoint) {
+        let tls = hub.config.service_url.tls();
+        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(|u| broker_endpoint(u, tls)) {
             self.assigned = Some(self.behind_same_proxy(endpoint));
         }
         self.release(hub);
@@ -314,13 +346,13 @@ impl Attach {
             None => self.tries.backoff.next(&mut hub.rng),
         };
         self.pause(hub, delay);
-        self.last_error = Some(error.clone());
+        self.tries.cause = Some(error.clone());
         Step::Retrying(error)
     }
 
     /// The cluster moved: lookups go to `url` from now on.
-    pub(crate) fn migrated(&mut self, url: Option<&str>) {
-        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(broker_endpoint) {
+    pub(crate) fn migrated(&mut self, url: Option<&str>, tls: bool) {
+        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(|u| broker_endpoint(u, tls)) {
             self.migrated = Some(Address { endpoint, proxy_to: None });
         }
     }
@@ -345,21 +377,26 @@ impl Attach {
 
     /// The pause is over.
     pub(crate) fn retry(&mut self, hub: &mut Hub, lookups: &mut crate::lookup::Lookups) {
-        if self.stage == Stage::Pausing {
+        // At the end of all tries, `opening_timed_out` has its turn in the same moment.
+        if self.stage == Stage::Pausing && self.tries.end(hub).is_none_or(|end| hub.now.mono < end) {
             self.begin(hub, lookups);
         }
     }
 
     /// The time for a creation is over: the last error is its outcome, if creations are bounded at all.
     pub(crate) fn opening_timed_out(&mut self, hub: &mut Hub) -> Step {
-        if self.is_ended() || !self.tries.is_bounded(hub) {
+        if self.is_ended() {
             return Step::Nothing;
         }
-        let why = format!("not open within {:?}", hub.config.operation_timeout);
-        let doing = format!("opening {}", self.topic.as_str());
-        let error = self.last_error.take().unwrap_or_else(|| Error::new(ErrorKind::Timeout, doing, why));
-        self.end(hub);
-        Step::Failed(error)
+        let topic = &self.topic;
+        if let Some(error) = self.tries.expired(hub, || format!("opening {}", topic.as_str())) {
+            self.end(hub);
+            return Step::Failed(error);
+        }
+        if let Some(end) = self.tries.end(hub) {
+            hub.timers.set(Timer::Opening(self.owner), end);
+        }
+        Step::Nothing
     }
 
     fn pause(&mut self, hub: &mut Hub, delay: Duration) {

@@ -29,7 +29,8 @@ pub struct Client {
     consumers: Consumers,
     /// Client-level lookups under way.
     operations: BTreeMap<OpId, (Query, Tries)>,
-    closing: Option<OpId>,
+    /// Those who asked for the client's end; all complete together.
+    closing: Vec<OpId>,
 }
 
 /// How much of everything a client holds, for tests and gauges.
@@ -62,7 +63,7 @@ impl Client {
             producers: Producers::new(),
             consumers: Consumers::new(),
             operations: BTreeMap::new(),
-            closing: None,
+            closing: Vec::new(),
         })
     }
 
@@ -203,20 +204,20 @@ impl Client {
     pub fn close(&mut self, now: Now) -> OpId {
         self.enter(now);
         let op = self.hub.operation();
-        match self.closing {
-            // A second close completes with the first, or at once when that is over.
-            Some(_) => self.hub.event(Event::Completed(op, Ok(Reply::Done))),
-            None => {
-                self.closing = Some(op);
-                let error = Error::new(ErrorKind::AlreadyClosed, "", "the client was closed");
-                for (op, (_, _)) in std::mem::take(&mut self.operations) {
-                    self.hub.timers.cancel(Timer::Retry(Owner::Operation(op)));
-                    self.hub.event(Event::Completed(op, Err(error.clone())));
-                }
-                self.producers.close_all(&mut self.hub);
-                self.consumers.close_all(&mut self.hub);
-                self.settle();
+        if self.hub.shut {
+            self.hub.event(Event::Completed(op, Ok(Reply::Done)));
+            return op;
+        }
+        self.closing.push(op);
+        if self.closing.len() == 1 {
+            let error = Error::new(ErrorKind::AlreadyClosed, "", "the client was closed");
+            for (op, (_, _)) in std::mem::take(&mut self.operations) {
+                self.hub.timers.cancel(Timer::Retry(Owner::Operation(op)));
+                self.hub.event(Event::Completed(op, Err(error.clone())));
             }
+            self.producers.close_all(&mut self.hub);
+            self.consumers.close_all(&mut self.hub);
+            self.settle();
         }
         op
     }
@@ -250,9 +251,9 @@ impl Client {
 
     fn enter_open(&mut self, now: Now, doing: &str) -> Result<(), Error> {
         self.enter(now);
-        match self.closing {
-            Some(_) => Err(Error::new(ErrorKind::AlreadyClosed, doing, "the client is closed")),
-            None => Ok(()),
+        match self.closing.is_empty() {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::AlreadyClosed, doing, "the client is closed")),
         }
     }
 
@@ -322,13 +323,18 @@ impl Client {
                 },
             }
         }
-        if let Some(op) = self.closing
+        if !self.closing.is_empty()
             && self.producers.len() == 0
             && self.consumers.len() == 0
             && !self.hub.shut
         {
+            self.lookups.close(&mut self.hub);
             self.hub.shut_down();
-            self.hub.event(Event::Completed(op, Ok(Reply::Done)));
+            // They tell owners that are gone.
+            self.hub.notices.clear();
+            for op in std::mem::take(&mut self.closing) {
+                self.hub.event(Event::Completed(op, Ok(Reply::Done)));
+            }
         }
     }
 
@@ -348,7 +354,11 @@ impl Client {
                 consumers.ask_partitions(hub, lookups, id);
             }
             Timer::Retry(Owner::Operation(op)) => {
-                if let Some((query, tries)) = self.operations.get(&op) {
+                if let Some((query, tries)) = self.operations.get_mut(&op) {
+                    if let Some(error) = tries.expired(hub, || query.doing()) {
+                        self.operations.remove(&op);
+                        return hub.event(Event::Completed(op, Err(error)));
+                    }
                     let ticket = Ticket { owner: Owner::Operation(op), attempt: 0 };
                     lookups.ask(hub, ticket, query.clone(), tries.timeout(hub));
                 }
@@ -442,8 +452,8 @@ impl Client {
                 let url = if tls { &m.broker_service_url_tls } else { &m.broker_service_url };
                 let part = Slot::from_u64(m.resource_id);
                 match m.resource_type == ResourceType::Producer as i32 {
-                    true => producers.migrated(part, url.as_deref()),
-                    false => consumers.migrated(part, url.as_deref()),
+                    true => producers.migrated(part, url.as_deref(), tls),
+                    false => consumers.migrated(part, url.as_deref(), tls),
                 }
             }
             other => {

@@ -71,6 +71,8 @@ pub(crate) struct Hub {
     pub(crate) memory_waiters: BTreeSet<ProducerId>,
     /// Whether the service URL was ever reached: before that, an unreachable address is an error in the end.
     pub(crate) ever_connected: bool,
+    /// Addresses that connected once; as many as there ever were brokers.
+    reached: BTreeSet<Address>,
     /// The client is closed and its connections are gone.
     pub(crate) shut: bool,
     pool: BTreeMap<Address, ConnId>,
@@ -94,6 +96,7 @@ impl Hub {
             memory,
             memory_waiters: BTreeSet::new(),
             ever_connected: false,
+            reached: BTreeSet::new(),
             shut: false,
             pool: BTreeMap::new(),
             asks: BTreeMap::new(),
@@ -146,6 +149,11 @@ impl Hub {
         self.pool.insert(address.clone(), id);
         self.set_timer(Timer::Connecting(id), self.config.connection_timeout);
         self.outputs.push_back(Output::Connect(id, address.endpoint));
+    }
+
+    /// Whether a connection to `address` was ever ready.
+    pub(crate) fn was_reached(&self, address: &Address) -> bool {
+        self.reached.contains(address)
     }
 
     /// Makes `owner` hear of the end of this connection.
@@ -433,6 +441,9 @@ impl Hub {
         };
         connection.keep_alive.life(self.now.mono);
         self.ever_connected = true;
+        if !self.reached.contains(&connection.address) {
+            self.reached.insert(connection.address.clone());
+        }
         let waiting = std::mem::take(&mut connection.waiting);
         self.timers.cancel(Timer::Connecting(id));
         self.set_timer(Timer::KeepAlive(id), self.config.keep_alive_interval);
@@ -445,11 +456,17 @@ impl Hub {
         let Some(request) = connection.requests.remove(request_id) else { return };
         self.timers.cancel(Timer::Request(id, request_id));
         self.settled(id);
-        let busy = matches!(&answer, Err(e) if e.kind() == ErrorKind::TooManyLookupRequestException);
+        let refused = is_too_many_requests(&answer);
         self.notices.push_back(Notice::Answered(request.ticket, request.kind, id, answer));
+        if refused {
+            self.rejected(id);
+        }
+    }
+
+    /// A request was refused as one too many, or a lookup was not answered in time: many of them end the connection.
+    pub(crate) fn rejected(&mut self, id: ConnId) {
         let now = self.now.mono;
-        if busy
-            && let Some(connection) = self.connections.get_mut(id.0)
+        if let Some(connection) = self.connections.get_mut(id.0)
             && connection.rejected(now)
         {
             let doing = format!("talking to {}", connection.address.endpoint);
@@ -509,4 +526,14 @@ impl Hub {
             connection.keep_alive.life(now);
         }
     }
+}
+
+fn is_too_many_requests(answer: &Result<Command, Error>) -> bool {
+    let code = match answer {
+        Err(error) => return error.kind() == ErrorKind::TooManyLookupRequestException,
+        Ok(Command::LookupResponse(r)) => r.error,
+        Ok(Command::PartitionedMetadataResponse(r)) => r.error,
+        Ok(_) => None,
+    };
+    code.is_some_and(|code| ErrorKind::from_server(code) == ErrorKind::TooManyLookupRequestException)
 }

@@ -121,7 +121,12 @@ impl Consumers {
 
     /// Asks how many partitions there are: at the start, and again from time to time.
     pub(crate) fn ask_partitions(&mut self, hub: &mut Hub, lookups: &mut Lookups, id: ConsumerId) {
-        let Some(handle) = self.handles.get(id.0) else { return };
+        let Some(handle) = self.handles.get_mut(id.0) else { return };
+        let topic = &handle.topic;
+        let doing = || format!("asking for the partitions of {}", topic.as_str());
+        if let Some(error) = handle.tries.expired(hub, doing) {
+            return self.close(hub, id, Some(error));
+        }
         if handle.topic.partition_index().is_some() {
             return self.partitions_found(hub, lookups, id, Ok(Found::Partitions(0)));
         }
@@ -199,6 +204,9 @@ impl Consumers {
             handle.parts[index as usize] = Some(slot);
             let part = parts.get_mut(slot).expect("just inserted");
             part.set_paused(hub, handle.paused);
+            if !late {
+                part.attach.tries.end_with(&handle.tries);
+            }
             part.attach.start(hub, lookups);
         }
     }
@@ -260,9 +268,9 @@ impl Consumers {
         self.step(hub, part, step);
     }
 
-    pub(crate) fn migrated(&mut self, part: Slot, url: Option<&str>) {
+    pub(crate) fn migrated(&mut self, part: Slot, url: Option<&str>, tls: bool) {
         if let Some(p) = self.parts.get_mut(part) {
-            p.attach.migrated(url);
+            p.attach.migrated(url, tls);
         }
     }
 

@@ -37,7 +37,7 @@ impl Query {
         Query::Topics(namespace.to_owned(), mode as u8)
     }
 
-    fn doing(&self) -> String {
+    pub(crate) fn doing(&self) -> String {
         match self {
             Query::Broker(topic, _) => format!("lookup of {topic}"),
             Query::Partitions(topic) => format!("asking for the partitions of {topic}"),
@@ -168,11 +168,26 @@ impl Lookups {
 
     pub(crate) fn timed_out(&mut self, hub: &mut Hub, slot: Slot) {
         let Some(lookup) = self.table.get(slot) else { return };
-        if let Some((id, request)) = lookup.request {
-            hub.disown_request(id, request);
-        }
-        let why = format!("no answer within {:?}", lookup.timeout);
+        let why = match lookup.request {
+            Some((id, request)) => {
+                hub.disown_request(id, request);
+                hub.rejected(id);
+                format!("no answer within {:?}", lookup.timeout)
+            }
+            None => format!("no connection to {} within {:?}", lookup.address.endpoint, lookup.timeout),
+        };
         self.end(hub, slot, Err(Error::new(ErrorKind::Timeout, "", why)));
+    }
+
+    /// Gives all questions up: nobody is left to hear the answers.
+    pub(crate) fn close(&mut self, hub: &mut Hub) {
+        for slot in self.table.keys() {
+            hub.timers.cancel(Timer::Lookup(slot.as_u64()));
+            self.table.remove(slot);
+        }
+        self.by_query.clear();
+        self.queue.clear();
+        self.in_flight = 0;
     }
 
     fn service_address(&self, hub: &Hub) -> Address {
@@ -261,7 +276,7 @@ impl Lookups {
             };
             return self.end(hub, slot, Err(Error::new(ErrorKind::InvalidUrl, "", why)));
         };
-        let endpoint = match broker_endpoint(&url) {
+        let endpoint = match broker_endpoint(&url, tls) {
             Ok(endpoint) => endpoint,
             Err(error) => return self.end(hub, slot, Err(error)),
         };
@@ -316,10 +331,14 @@ fn service_address(url: &ServiceUrl, host: usize) -> Address {
     }
 }
 
-/// The endpoint behind a broker's service URL.
-pub(crate) fn broker_endpoint(url: &str) -> Result<Endpoint, Error> {
-    let parsed = ServiceUrl::parse(url).map_err(|e| {
-        Error::new(ErrorKind::LookupError, "", format!("the broker gave the address {url:?}: {e}"))
-    })?;
+/// The endpoint behind a broker's service URL. Errors: it is none, or would change whether the client speaks TLS.
+pub(crate) fn broker_endpoint(url: &str, tls: bool) -> Result<Endpoint, Error> {
+    let wrong = |why: String| Error::new(ErrorKind::InvalidUrl, "", why);
+    let parsed =
+        ServiceUrl::parse(url).map_err(|e| wrong(format!("the broker gave the address {url:?}: {e}")))?;
+    if parsed.tls() != tls {
+        let speaks = if tls { "TLS" } else { "plain text" };
+        return Err(wrong(format!("the client speaks {speaks}, and the broker gave the address {url:?}")));
+    }
     Ok(service_address(&parsed, 0).endpoint)
 }

@@ -92,7 +92,12 @@ impl Producers {
 
     /// Asks how many partitions there are: at the start, and again from time to time.
     pub(crate) fn ask_partitions(&mut self, hub: &mut Hub, lookups: &mut Lookups, id: ProducerId) {
-        let Some(handle) = self.handles.get(id.0) else { return };
+        let Some(handle) = self.handles.get_mut(id.0) else { return };
+        let topic = &handle.topic;
+        let doing = || format!("asking for the partitions of {}", topic.as_str());
+        if let Some(error) = handle.tries.expired(hub, doing) {
+            return self.fail(hub, id, error);
+        }
         if handle.topic.partition_index().is_some() {
             return self.partitions_found(hub, lookups, id, Ok(Found::Partitions(0)));
         }
@@ -129,12 +134,16 @@ impl Producers {
         };
         handle.tries.success();
         let (have, want) = (handle.parts.len() as u32, count.max(1));
-        let topic = handle.topic.clone();
         // A smaller count never takes producers away, as in every client: it means that a topic is being recreated.
         for index in have..want {
-            let slot = self.parts.insert_with(|slot| Part::new(hub, slot, id, index, &topic, count > 0));
-            self.handles.get_mut(id.0).expect("checked above").parts.push(slot);
-            self.parts.get_mut(slot).expect("just inserted").attach.start(hub, lookups);
+            let topic = &handle.topic;
+            let slot = self.parts.insert_with(|slot| Part::new(hub, slot, id, index, topic, count > 0));
+            handle.parts.push(slot);
+            let attach = &mut self.parts.get_mut(slot).expect("just inserted").attach;
+            if !handle.is_open() {
+                attach.tries.end_with(&handle.tries);
+            }
+            attach.start(hub, lookups);
         }
         if count > 0 {
             self.plan_partitions_update(hub, id);
@@ -206,9 +215,9 @@ impl Producers {
         }
     }
 
-    pub(crate) fn migrated(&mut self, part: Slot, url: Option<&str>) {
+    pub(crate) fn migrated(&mut self, part: Slot, url: Option<&str>, tls: bool) {
         if let Some(p) = self.parts.get_mut(part) {
-            p.attach.migrated(url);
+            p.attach.migrated(url, tls);
         }
     }
 
