@@ -20,6 +20,7 @@ mod book;
 mod clock;
 
 mod faults;
+mod heard;
 mod producing;
 pub mod script;
 mod scripted;
