@@ -251,7 +251,7 @@ impl Client {
 
     fn enter_open(&mut self, now: Now, doing: &str) -> Result<(), Error> {
         self.enter(now);
-        match self.closing.is_empty() {
+        match self.closing.is_empty() && !self.hub.shut {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::AlreadyClosed, doing, "the client is closed")),
         }
@@ -423,10 +423,14 @@ impl Client {
                 hub.answer(id, e.request_id, Err(error));
             }
             Command::ProducerSuccess(ref success) if success.producer_ready == Some(false) => {
-                if let Some(Owner::ProducerPart(part)) = hub.request_owner(id, success.request_id) {
-                    producers.queued(hub, part);
+                match hub.request_owner(id, success.request_id) {
+                    Some(Owner::ProducerPart(part)) => {
+                        producers.queued(hub, part);
+                        hub.wait_for_ever(id, success.request_id);
+                    }
+                    // Nobody waits for that turn any more.
+                    _ => hub.answer(id, success.request_id, Ok(frame.command)),
                 }
-                hub.wait_for_ever(id, success.request_id);
             }
             Command::AckResponse(ref r) => match r.error {
                 Some(code) => {

@@ -167,9 +167,17 @@ impl Error {
         Error(Arc::new(Inner { kind, doing: doing.into(), detail: String::new(), server }))
     }
 
-    /// The same error, told of another undertaking: `doing` replaces what was there.
+    /// The same error, told of a larger undertaking: what was being done becomes part of the detail.
     pub(crate) fn while_doing(&self, doing: impl Into<String>) -> Self {
-        Error(Arc::new(Inner { doing: doing.into(), ..(*self.0).clone() }))
+        let mut inner = (*self.0).clone();
+        let was = std::mem::replace(&mut inner.doing, doing.into());
+        if !was.is_empty() && was != inner.doing {
+            inner.detail = match inner.detail.is_empty() {
+                true => was,
+                false => format!("{was}: {}", inner.detail),
+            };
+        }
+        Error(Arc::new(inner))
     }
 
     /// What went wrong, to branch on.
@@ -262,5 +270,10 @@ mod tests {
             "lookup of persistent://a/b/c failed: not authorized; the broker said: no way"
         );
         assert!(!e.is_retryable());
+        let e = Error::new(ErrorKind::ConnectError, "connecting to pulsar://a:1", "refused");
+        assert_eq!(
+            e.while_doing("lookup of t").to_string(),
+            "lookup of t failed: could not connect (connecting to pulsar://a:1: refused)"
+        );
     }
 }

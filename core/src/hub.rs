@@ -261,10 +261,12 @@ impl Hub {
 
     /// Whoever asked is gone: the answer, when it comes, is for nobody.
     pub(crate) fn disown_request(&mut self, id: ConnId, request_id: u64) {
-        if let Some(connection) = self.connections.get_mut(id.0)
-            && let Some(request) = connection.requests.get_mut(request_id)
-        {
-            request.ticket = Ticket { owner: Owner::Nobody, attempt: 0 };
+        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        match connection.requests.get_mut(request_id) {
+            // It has no deadline, and the broker that is told to forget it does not answer it any more.
+            Some(request) if request.open_ended => drop(connection.requests.remove(request_id)),
+            Some(request) => request.ticket = Ticket { owner: Owner::Nobody, attempt: 0 },
+            None => {}
         }
     }
 
