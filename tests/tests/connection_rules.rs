@@ -5,11 +5,11 @@ use std::time::Duration;
 use geminga_core::wire::proto::ServerError;
 use geminga_core::wire::{Command, proto};
 use geminga_core::{
-    Authentication, Batching, ConsumerConfig, ErrorKind, HandleId, Mono, OperationRetries, Reply, Secret,
-    ServiceUrl,
+    Authentication, Batching, ConsumerConfig, ErrorKind, Event, HandleId, Mono, OperationRetries, Reply,
+    Secret, ServiceUrl,
 };
 use geminga_tests::world::script::{Heard, error, lookup_failed, partitions};
-use geminga_tests::world::{At, World};
+use geminga_tests::world::{At, Occurrence, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// What the way of a command and its answer may take here.
@@ -231,7 +231,8 @@ fn a_broker_that_never_connected_is_an_error_at_the_operation_timeout() {
             let producer = w.create_producer(0, "t", |_| {});
             while w.book.closed(0, HandleId::Producer(producer.id)).is_none() {
                 if let Some(heard) = w.heard("LOOKUP") {
-                    let to = geminga_tests::world::script::connect_to(heard.request_id(), "pulsar://inside:6650");
+                    let to =
+                        geminga_tests::world::script::connect_to(heard.request_id(), "pulsar://inside:6650");
                     w.say(heard.link, to);
                 }
                 w.advance(Duration::from_millis(5));
@@ -251,15 +252,14 @@ fn an_address_that_connected_once_is_waited_for_unless_the_timeout_says_otherwis
         let mut w = World::configured(12, |s| s.client.operation_retries = retries);
         w.producer("t", |_| {});
         w.stop_broker(0);
-        let start = w.elapsed();
+        let start = w.now().mono;
         let late = w.create_producer(0, "u", |_| {});
         w.advance(300 * SECOND);
         assert_eq!(w.book.closed(0, HandleId::Producer(late.id)).is_some(), bounded);
         if bounded {
-            let closed = w.events().last().unwrap().at;
-            let took = closed.since(Mono::from_nanos(
-                w.now().mono.as_nanos() - (w.elapsed() - start).as_nanos() as u64,
-            ));
+            let of_late =
+                |o: &&Occurrence| matches!(o.event, Event::Closed(h, _) if h == HandleId::Producer(late.id));
+            let took = w.events().iter().find(of_late).unwrap().at.since(start);
             assert!(about(took, 30 * SECOND), "{took:?}");
         } else {
             w.start_broker(0);
@@ -354,7 +354,8 @@ fn fifty_refusals_within_a_minute_end_the_connection_and_not_forty_nine() {
     let mut w = World::scripted(17);
     w.script.by_hand(&["LOOKUP", "PARTITIONED_METADATA"]);
     let now = w.now();
-    let lookups: Vec<_> = (0..25).map(|n| w.machine(0).lookup_topic(now, &format!("t{n}")).unwrap()).collect();
+    let lookups: Vec<_> =
+        (0..25).map(|n| w.machine(0).lookup_topic(now, &format!("t{n}")).unwrap()).collect();
     let counts: Vec<_> = (0..25).map(|n| w.machine(0).partitions(now, &format!("t{n}")).unwrap()).collect();
     let mut heard: Vec<_> = (0..25).map(|_| w.hear("LOOKUP")).collect();
     heard.extend((0..25).map(|_| w.hear("PARTITIONED_METADATA")));

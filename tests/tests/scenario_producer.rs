@@ -6,13 +6,11 @@ use geminga_broker::{Fault, FaultKind, Request};
 use geminga_core::wire::proto::ServerError;
 use geminga_core::wire::{Checksum, Command};
 use geminga_core::{
-    AccessMode, Batching, Error, ErrorKind, Event, HandleId, MessageId, Mono, OperationRetries, OutgoingMessage,
-    StateChange,
+    AccessMode, Batching, Error, ErrorKind, Event, HandleId, MessageId, Mono, OperationRetries,
+    OutgoingMessage, StateChange,
 };
 use geminga_tests::network::Direction;
-use geminga_tests::world::script::{
-    Heard, close_producer, error, partitions, producer_success, receipt,
-};
+use geminga_tests::world::script::{Heard, close_producer, error, partitions, producer_success, receipt};
 use geminga_tests::world::{ProducerAt, Sent, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -219,9 +217,12 @@ fn pb033_the_last_sequence_id_is_the_highest_of_a_batch() {
     };
     let counted = [None; 10];
     let user = [Some(5), Some(6), Some(9)];
-    for (ids, named, highest) in
-        [(&counted[..], 0, None), (&counted[..], 0, Some(9)), (&counted[..], 9, None), (&user[..], 5, Some(9))]
-    {
+    for (ids, named, highest) in [
+        (&counted[..], 0, None),
+        (&counted[..], 0, Some(9)),
+        (&counted[..], 9, None),
+        (&user[..], 5, Some(9)),
+    ] {
         let mut w = World::scripted(33);
         w.script.by_hand(&["SEND"]);
         let producer = w.producer("t", |_| {});
@@ -266,7 +267,7 @@ fn pb035_a_message_too_large_takes_no_place() {
         while let Some(heard) = w.heard("SEND") {
             w.say(heard.link, heard.receipt(0));
         }
-        sent.into_iter().for_each(|s| drop(w.expect_published(s)));
+        w.expect_all_published(sent);
         assert_eq!(w.stats(0).pending_messages, 0);
     }
 }
@@ -333,7 +334,9 @@ fn pb037_each_flush_completes_once_and_after_all_that_was_sent_before_it() {
 /// A hundred sends with late receipts, a flush and a close: nothing is lost by the close.
 #[test]
 fn pb038_a_flush_waits_for_receipts_so_that_a_close_after_it_loses_nothing() {
-    for batching in [Batching::default(), Batching::off(), Batching { max_messages: 7, ..Batching::default() }] {
+    for batching in
+        [Batching::default(), Batching::off(), Batching { max_messages: 7, ..Batching::default() }]
+    {
         let mut w = World::new(38);
         let producer = w.producer("t", |c| c.batching = batching);
         let late = FaultKind::Delay(Request::Send, Duration::from_millis(500));
@@ -383,7 +386,7 @@ fn pb041_a_named_producer_comes_back_once_the_broker_lets_go_of_its_name() {
         let texts: Vec<String> = again.iter().flat_map(Heard::texts).collect();
         assert_eq!(texts, ["a", "b", "c"]);
         again.iter().for_each(|h| w.say(h.link, h.receipt(0)));
-        sent.into_iter().for_each(|s| drop(w.expect_published(s)));
+        w.expect_all_published(sent);
         assert!(w.heard("SEND").is_none(), "each once");
     }
 }
@@ -400,7 +403,7 @@ fn pb041_a_named_producer_takes_its_name_back_from_its_dead_link() {
         s
     });
     w.silence_links();
-    sent.into_iter().for_each(|s| drop(w.expect_published(s)));
+    w.expect_all_published(sent);
     assert_eq!(w.stored("t"), ["a", "b", "c"]);
     assert!(w.elapsed() < 30 * SECOND, "{:?}", w.elapsed());
 }
@@ -422,7 +425,7 @@ fn pb042_metadata_of_any_size_travels_or_is_refused_before_it_is_sent() {
         let refused = w.try_send(producer, too_large).unwrap_err();
         assert_eq!(refused.error.kind(), ErrorKind::MessageTooBig);
         assert!(refused.error.to_string().contains("5242880"), "{}", refused.error);
-        sent.into_iter().for_each(|s| drop(w.expect_published(s)));
+        w.expect_all_published(sent);
         let stored = w.broker.stored("t").unwrap();
         assert_eq!(stored.iter().map(|m| &m.properties[..]).collect::<Vec<_>>(), expected);
     }
@@ -460,7 +463,7 @@ fn pb043_what_is_being_written_stays_whole_after_a_send_timeout() {
         w.advance(Duration::from_millis(10));
         done = second.iter().filter(|s| w.outcome(**s).is_some()).count();
     }
-    second.into_iter().for_each(|s| drop(w.expect_published(s)));
+    w.expect_all_published(second);
 }
 
 /// Flush, timer and close where only one partition has something gathered.
@@ -615,7 +618,11 @@ fn pb057_a_fenced_producer_ends_and_never_writes_again() {
     w.expect_published(mine);
     let outcomes: Vec<Result<MessageId, Error>> = under_way.iter().map(|s| w.await_outcome(*s)).collect();
     let of_a = w.stored("t").iter().filter(|m| m.starts_with('a')).count();
-    assert_eq!(of_a, 1 + outcomes.iter().filter(|o| o.is_ok()).count(), "a success is stored, a failure is not");
+    assert_eq!(
+        of_a,
+        1 + outcomes.iter().filter(|o| o.is_ok()).count(),
+        "a success is stored, a failure is not"
+    );
     w.advance(60 * SECOND);
     assert_eq!(w.broker.topic("t").unwrap().producers.len(), 1);
     assert_eq!(w.stored("t").last().unwrap(), "b0");

@@ -101,6 +101,13 @@ impl World {
         }
     }
 
+    /// Waits until all of these are stored.
+    pub fn expect_all_published(&mut self, sent: impl IntoIterator<Item = Sent>) {
+        for sent in sent {
+            self.expect_published(sent);
+        }
+    }
+
     /// Closes a producer and waits until it is gone.
     pub fn close_producer(&mut self, producer: ProducerAt) {
         let now = self.now();
