@@ -116,13 +116,18 @@ def test_shared_consumers_get_each_message_once(client, topic):
     producer = client.create_producer(topic)
     for i in range(40):
         producer.send(str(i).encode())
-    got = []
-    for consumer in consumers:
-        mine = receive(consumer, 20)
-        for message in mine:
+    shares = [[], []]
+    end = time.monotonic() + 30
+    while sum(map(len, shares)) < 40 and time.monotonic() < end:
+        for consumer, share in zip(consumers, shares):
+            try:
+                message = consumer.receive(timeout_millis=NOTHING_MILLIS)
+            except pulsar.Timeout:
+                continue
             consumer.acknowledge(message)
-        got += texts(mine)
-    assert sorted(map(int, got)) == list(range(40))
+            share.append(message)
+    assert all(shares), "one consumer got everything"
+    assert sorted(map(int, texts(shares[0] + shares[1]))) == list(range(40))
 
 
 def test_failover_goes_to_the_next_consumer(client, topic):
@@ -130,12 +135,19 @@ def test_failover_goes_to_the_next_consumer(client, topic):
     second = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name="b")
     producer = client.create_producer(topic)
     producer.send(b"1")
-    first.acknowledge(first.receive(timeout_millis=RECEIVE_MILLIS))
+    try:
+        message = first.receive(timeout_millis=RECEIVE_MILLIS // 5)
+        active, standby = first, second
+    except pulsar.Timeout:
+        # On a topic without partitions the names decide, through a hash.
+        message = second.receive(timeout_millis=RECEIVE_MILLIS)
+        active, standby = second, first
+    active.acknowledge(message)
     producer.send(b"2")
-    assert texts(receive(first, 1)) == ["2"]
-    assert_nothing(second)
-    first.close()
-    assert texts(receive(second, 1)) == ["2"]
+    assert texts(receive(active, 1)) == ["2"]
+    assert_nothing(standby)
+    active.close()
+    assert texts(receive(standby, 1)) == ["2"]
 
 
 def test_a_second_exclusive_consumer_is_refused(client, topic):
@@ -288,10 +300,11 @@ def test_a_delayed_message_waits_on_a_shared_subscription(client, topic):
     consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(topic)
     started = time.monotonic()
-    producer.send(b"late", deliver_at=int(time.time() * 1000) + 500)
+    # A broker may be early by its tick of one second.
+    producer.send(b"late", deliver_at=int(time.time() * 1000) + 2500)
     producer.send(b"now")
     assert texts(receive(consumer, 2)) == ["now", "late"]
-    assert time.monotonic() - started >= 0.5
+    assert time.monotonic() - started >= 1.5
 
 
 def test_a_non_persistent_topic_delivers_to_who_is_there(client, topic):
