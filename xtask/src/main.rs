@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a command line talks on stdout")]
 
 mod bench;
+mod core_rules;
 mod fuzz;
 mod held_lab;
 mod machine;

@@ -6,41 +6,11 @@ use crate::held_lab::{self, HeldLab};
 use crate::machine::{self, Need};
 use crate::repo::{self, Workspace};
 use crate::shell::Shell;
-use crate::{proto, simulation};
-use anyhow::{Context, Result, bail};
+use crate::{core_rules, proto, simulation};
+use anyhow::{Context, Result};
 use std::time::Duration;
 
 const MINUTES_3: Duration = Duration::from_secs(180);
-
-/// Crates that would give the core a socket, a clock, a thread pool, a random source or a runtime of its own.
-const FORBIDDEN_IN_CORE: &[&str] = &[
-    "async-std",
-    "chrono",
-    "crossbeam-utils",
-    "fastrand",
-    "getrandom",
-    "hyper",
-    "instant",
-    "jiff",
-    "mio",
-    "native-tls",
-    "num_cpus",
-    "openssl",
-    "parking_lot",
-    "polling",
-    "quanta",
-    "rand",
-    "rand_core",
-    "rayon",
-    "reqwest",
-    "rustls",
-    "smol",
-    "socket2",
-    "time",
-    "tokio",
-    "tokio-rustls",
-    "web-time",
-];
 
 type Action = Box<dyn Fn(&mut Stage) -> Result<()>>;
 
@@ -106,7 +76,7 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
             "core-rules",
             "the core has no clock, socket or runtime and builds for wasm32",
             &[Need::Wasm],
-            |_| core(),
+            |_| core_rules::check(),
         ),
         Part::command("clippy", "no lint warns", &[], || {
             Shell::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
@@ -169,21 +139,6 @@ pub(crate) fn ci() -> Vec<Part> {
 
 fn pytest() -> Shell {
     Shell::new(machine::venv("python")).args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python"])
-}
-
-fn core() -> Result<()> {
-    let tree =
-        ["tree", "-p", "geminga-core", "-e", "normal", "--prefix", "none", "--all-features", "-f", "{p}"];
-    let tree = Shell::cargo(tree).output()?;
-    let names = tree.lines().filter_map(|line| line.split_whitespace().next());
-    let guilty: Vec<&str> = names.filter(|name| FORBIDDEN_IN_CORE.contains(name)).collect();
-    if !guilty.is_empty() {
-        bail!("geminga-core depends on {}", guilty.join(", "));
-    }
-    // zstd is C code; everything else must build for the browser.
-    let features = ["--no-default-features", "--features", "lz4,zlib,snappy"];
-    let build = ["check", "-p", "geminga-core", "--target", "wasm32-unknown-unknown"];
-    Shell::cargo(build).args(features).run()
 }
 
 fn features() -> Result<()> {
