@@ -29,6 +29,8 @@ pub(crate) struct Handle {
     pub(crate) id: ConsumerId,
     pub(crate) config: Arc<ConsumerConfig>,
     pub(crate) topic: TopicName,
+    /// The partition in the ids of a topic that is not divided further.
+    own_partition: i32,
     /// A reader acknowledges what it hands out.
     pub(crate) is_reader: bool,
     pub(crate) stage: Stage,
@@ -61,6 +63,7 @@ impl Handle {
         Handle {
             id,
             config: Arc::new(config),
+            own_partition: topic.partition_index().map_or(-1, |p| p as i32),
             topic,
             is_reader,
             stage: Stage::Opening,
@@ -101,17 +104,12 @@ impl Handle {
         let is_message = id.ledger_id >= 0 && id.entry_id >= 0 && id.ledger_id != i64::MAX;
         let index = match (self.partitioned, id.partition) {
             (true, partition) => usize::try_from(partition).ok(),
-            (false, partition) => (partition == self.own_partition()).then_some(0),
+            (false, partition) => (partition == self.own_partition).then_some(0),
         };
         match index.and_then(|i| self.parts.get(i).copied().flatten()) {
             Some(slot) if is_message => Ok(slot),
             _ => Err(self.foreign(id, is_message)),
         }
-    }
-
-    /// The partition in the ids of a topic that is not divided further.
-    fn own_partition(&self) -> i32 {
-        self.topic.partition_index().map_or(-1, |p| p as i32)
     }
 
     #[cold]
