@@ -7,7 +7,9 @@ use std::hint::black_box;
 use bytes::{Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use geminga_core::wire::{Command, frame, proto};
-use geminga_core::{Client, ClientConfig, ConnId, Event, Input, Mono, Now, OutgoingMessage, Output, ProducerConfig};
+use geminga_core::{
+    Client, ClientConfig, ConnId, Event, Input, Mono, Now, OutgoingMessage, Output, ProducerConfig,
+};
 
 const MESSAGES: u64 = 1000;
 
@@ -106,7 +108,8 @@ impl Bench {
 
 fn produce(c: &mut Criterion) {
     let mut bench = Bench::new();
-    let id = bench.client.create_producer(now(0), ProducerConfig::new("bench")).expect("a good configuration");
+    let id =
+        bench.client.create_producer(now(0), ProducerConfig::new("bench")).expect("a good configuration");
     bench.pump();
     assert!(bench.events.iter().any(|e| matches!(e, Event::Opened(_))), "{:?}", bench.events);
     let payload = Bytes::from(vec![b'x'; 100]);

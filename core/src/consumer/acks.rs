@@ -92,12 +92,13 @@ impl Acks {
         Ok(())
     }
 
-    /// Message `index` of a batch will never reach the application: only the others count. Tells nothing by itself,
-    /// unless it was the last one.
-    pub(crate) fn skip(&mut self, entry: EntryId, index: u32, batch_size: u32) {
+    /// Message `index` of a batch will never reach the application: only the others count. When none is left, the entry
+    /// is told if `tell` says so.
+    pub(crate) fn skip(&mut self, entry: EntryId, index: u32, batch_size: u32, tell: bool) {
         if let Ok(set) = self.set_of(entry, batch_size)
             && set.clear(index)
             && set.is_empty()
+            && tell
         {
             self.whole.push(entry);
         }
@@ -329,7 +330,7 @@ mod tests {
         assert!(individual(&mut acks).is_empty(), "message 0 came again and is open");
         acks.redelivered(E, Some(AckSet::from_words(&[0b110])));
         acks.member(E, 2, 3).unwrap();
-        acks.skip(E, 1, 3);
+        acks.skip(E, 1, 3, true);
         assert_eq!(individual(&mut acks), [(E, vec![])]);
     }
 

@@ -204,6 +204,7 @@ impl Consumers {
             handle.parts[index as usize] = Some(slot);
             let part = parts.get_mut(slot).expect("just inserted");
             part.set_paused(hub, handle.paused);
+            part.set_wanted(hub, handle.wanted);
             if !late {
                 part.attach.tries.end_with(&handle.tries);
             }
@@ -309,9 +310,12 @@ impl Consumers {
     ) {
         let Some(p) = self.parts.get_mut(part) else { return };
         let ends = p.read_last_id(result);
-        match p.located(hub, ticket, ends.clone().map(|e| e.last)) {
-            Ok(outcome) => self.apply(hub, part, outcome),
-            Err(_) => {
+        if p.pinned(ticket, &ends) {
+            return;
+        }
+        match p.located(hub, ticket, &ends) {
+            Some(outcome) => self.apply(hub, part, outcome),
+            None => {
                 for op in p.last_id_answered(hub, &ends) {
                     self.ends_found(hub, op, part, ends.clone());
                 }

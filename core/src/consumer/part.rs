@@ -105,13 +105,15 @@ pub(crate) struct Part {
     pub(super) placed: bool,
     /// The next attempt to attach waits for the answer to a SEEK.
     pub(super) held: bool,
+    /// The attempt in which it was asked where the end of the topic is.
+    pub(super) pinning: Option<u32>,
     pub(super) last_id: LastId,
     /// The highest entry of this subscription: one not above it comes again.
     pub(super) newest: Option<EntryId>,
     pub(super) durable: bool,
     pub(super) persistent: bool,
+    pub(super) config: Arc<ConsumerConfig>,
     slot: Slot,
-    config: Arc<ConsumerConfig>,
     late: bool,
     auto_ack: bool,
     /// Counts requests to redeliver everything; deliveries of an older epoch are stale.
@@ -157,6 +159,7 @@ impl Part {
             next_seek: None,
             placed: false,
             held: false,
+            pinning: None,
             last_id: LastId::default(),
             newest: None,
             durable,
@@ -221,7 +224,7 @@ impl Part {
                 self.queue.clear();
                 self.permits.reset();
                 self.newest = None;
-                self.filter = self.reading.filter(self.durable);
+                self.filter = self.first_filter();
                 if let Some(op) = self.unsubscribing {
                     self.unsubscribe(hub, op);
                 }
@@ -239,6 +242,12 @@ impl Part {
         }
         let error = error.while_doing(format!("subscribing to {}", self.topic.as_str()));
         Outcome { step: self.attach.failed(hub, error), ..Outcome::default() }
+    }
+
+    /// What to drop of the first entry that comes. Others may share a subscription that is not read in order: what comes
+    /// there is unacknowledged, and so it is for the application.
+    pub(super) fn first_filter(&self) -> Option<Filter> {
+        self.reading.filter(self.durable || !self.is_ordered())
     }
 
     /// Takes a new share of the total queue.
@@ -318,6 +327,9 @@ impl Part {
         if self.filter.is_some_and(|f| !f.concerns(key)) {
             self.filter = None;
         }
+        if !self.durable {
+            self.reading.pin_at(MessageId::new(key.0, key.1, self.partition));
+        }
         if is_batch {
             if again || open.is_some() {
                 self.acks.redelivered(key, open.clone());
@@ -327,8 +339,8 @@ impl Part {
         } else if self.filter.is_some_and(|f| f.drops_single()) {
             self.permits.settled(1);
             self.queue.push_gap(MessageId::new(key.0, key.1, self.partition));
-            // Whoever starts behind a message is done with it.
-            if self.persistent {
+            // Whoever seeks behind a message is done with it.
+            if self.durable {
                 self.acks.whole(key);
                 self.plan_ack(hub);
             }
@@ -398,7 +410,7 @@ impl Part {
             Skipped::Member { id, permits } => {
                 self.reading.advance(id);
                 self.permits.settled(u64::from(permits));
-                self.acks.skip(entry(id), id.batch_index as u32, id.batch_size as u32);
+                self.acks.skip(entry(id), id.batch_index as u32, id.batch_size as u32, self.durable);
             }
             Skipped::Broken { id, permits, untouched, .. } => {
                 self.reading.advance(id.in_batch(id.batch_size - 1, id.batch_size));
@@ -408,7 +420,7 @@ impl Part {
                     // Some members are with the application: the entry is done when they are.
                     false => {
                         for index in id.batch_index..id.batch_size {
-                            self.acks.skip(entry(id), index as u32, id.batch_size as u32);
+                            self.acks.skip(entry(id), index as u32, id.batch_size as u32, true);
                         }
                     }
                 }
@@ -600,7 +612,7 @@ impl Part {
         if !self.auto_ack {
             self.reading.last = None;
         }
-        self.filter = self.reading.filter(self.durable);
+        self.filter = self.first_filter();
         if let Some(id) = connection {
             self.epoch += u64::from(self.is_ordered());
             self.write_redeliver(hub, id, Vec::new());

@@ -68,6 +68,28 @@ impl Reading {
         }
     }
 
+    /// Whether reading starts at the end of the topic, and nobody knows yet behind which message that is.
+    pub(crate) fn is_unpinned(&self) -> bool {
+        self.last.is_none() && self.start == Some(Position::Latest)
+    }
+
+    /// The end of the topic was behind this entry.
+    pub(crate) fn pin_behind(&mut self, entry: MessageId) {
+        if self.is_unpinned() {
+            let batch_index = if entry.entry_id < 0 { -1 } else { i32::MAX };
+            self.start = Some(Position::Id(MessageId { batch_index, batch_size: 0, ..entry }));
+            self.inclusive = false;
+        }
+    }
+
+    /// The first entry behind the end of the topic arrived before that was known.
+    pub(crate) fn pin_at(&mut self, entry: MessageId) {
+        if self.is_unpinned() {
+            self.start = Some(Position::Id(entry.entry()));
+            self.inclusive = true;
+        }
+    }
+
     /// The `start_message_id` of a subscription that the broker does not remember.
     pub(crate) fn start_message_id(&self) -> MessageId {
         match (self.last, self.start) {
@@ -225,6 +247,28 @@ mod tests {
         assert_eq!(reading.start_message_id(), member(3));
         assert_eq!(reading.filter(false).unwrap().dropped_members(), 4);
         assert_eq!(reading.filter(true), None, "a durable subscription has its acknowledgements");
+    }
+
+    #[test]
+    fn the_end_of_a_topic_is_pinned_to_what_was_last_or_to_what_came_first() {
+        let mut reading = Reading::new(Some(Position::Latest), true);
+        reading.pin_behind(ENTRY);
+        reading.pin_at(next());
+        assert_eq!(
+            (reading.start_message_id().entry_id, reading.filter(false).unwrap().drops_single()),
+            (10, true)
+        );
+        assert!(reading.filter(false).unwrap().dropped_members() > 1000);
+        assert!(!reading.has_more(member(4), None) && reading.has_more(next(), None));
+        let mut reading = Reading::new(Some(Position::Latest), false);
+        reading.pin_at(ENTRY);
+        let filter = reading.filter(false).unwrap();
+        assert!(!filter.drops_single() && filter.dropped_members() == 0);
+        assert!(reading.has_more(member(4), None) && reading.has_more(ENTRY, None));
+        let mut reading = Reading::new(Some(Position::Latest), false);
+        reading.pin_behind(MessageId::new(6, -1, -1));
+        assert_eq!(reading.start_message_id(), MessageId::new(6, -1, -1));
+        assert!(!reading.has_more(ENTRY, None) && reading.has_more(MessageId::new(6, 0, -1), None));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Decides when the new position counts. Until the broker has confirmed it nothing of the old one is given up, and until
 //! the subscription is there again nothing is handed out.
 
+use super::last_id::Ends;
 use super::part::{Outcome, Part};
 use super::position::Reading;
 use crate::connection::RequestKind;
@@ -99,13 +100,39 @@ impl Part {
 
     fn begin_delivery(&mut self, hub: &mut Hub) -> Outcome {
         let op = self.seek.take().and_then(|s| s.op);
-        self.filter = self.reading.filter(self.durable);
+        self.filter = self.first_filter();
         if let Some((op, to)) = self.next_seek.take() {
             self.begin_seek(hub, op, to);
         }
+        self.pin(hub);
         self.grant(hub);
         self.ask_last_id(hub);
         Outcome { serving: true, op: op.map(|op| (op, Ok(()))), ..Outcome::default() }
+    }
+
+    /// "After the last message" means that of now: asks the broker which one it is, so that a subscription that it does not
+    /// remember is not later started behind what was published meanwhile.
+    fn pin(&mut self, hub: &mut Hub) {
+        if let Some(id) = self.attach.connection()
+            && !self.durable
+            && self.persistent
+            && self.reading.is_unpinned()
+        {
+            self.pinning = Some(self.attach.attempt());
+            self.request_last_id(hub, id);
+        }
+    }
+
+    /// Takes the answer to [`pin`](Self::pin). Returns whether it was one.
+    pub(crate) fn pinned(&mut self, ticket: Ticket, ends: &Result<Ends, Error>) -> bool {
+        if self.pinning.take_if(|attempt| *attempt == ticket.attempt).is_none() {
+            return false;
+        }
+        // Where the cursor stands is where it began: nothing was acknowledged yet.
+        if let Ok(Ends { mark_delete: Some(mark), .. }) = ends {
+            self.reading.pin_behind(*mark);
+        }
+        true
     }
 
     fn write_seek(&mut self, hub: &mut Hub, id: ConnId) {
@@ -163,7 +190,7 @@ impl Part {
         self.nacks.clear();
         self.last_id.cached = None;
         self.newest = None;
-        self.reading = Reading::new(Some(to), self.reading.inclusive);
+        self.reading = Reading::new(Some(to), self.config.start_message_id_inclusive);
         // The last message itself is found only now that nothing older is in the way.
         self.placed = !(to == Position::Latest && self.reading.inclusive && !self.durable);
         match self.attach.connection() {
@@ -213,24 +240,29 @@ impl Part {
         }
     }
 
-    /// The last message's id, when it was asked for to go there. Gives the answer back otherwise.
+    /// The last message's id, when it was asked for to go there.
     pub(crate) fn located(
         &mut self,
         hub: &mut Hub,
         ticket: Ticket,
-        result: Result<MessageId, Error>,
-    ) -> Result<Outcome, Result<MessageId, Error>> {
+        ends: &Result<Ends, Error>,
+    ) -> Option<Outcome> {
         let locating = Stage::Locating(ticket.attempt);
-        let Some(seek) = self.seek.as_mut().filter(|s| s.stage == locating) else { return Err(result) };
-        Ok(match (result, self.attach.connection()) {
-            (Ok(last), Some(id)) if last.entry_id >= 0 => {
-                seek.to = Position::Id(last);
+        let seek = self.seek.as_mut().filter(|s| s.stage == locating)?;
+        Some(match (ends, self.attach.connection()) {
+            (Ok(ends), Some(id)) if ends.last.entry_id >= 0 => {
+                seek.to = Position::Id(ends.last);
                 self.write_seek(hub, id);
                 Outcome::default()
             }
             // Nothing is there: what comes next is the first.
-            (Ok(_), Some(_)) => self.begin_delivery(hub),
-            (Err(error), Some(_)) if !is_link_error(&error) => self.seek_failed(hub, error),
+            (Ok(ends), Some(_)) => {
+                if let Some(mark) = ends.mark_delete {
+                    self.reading.pin_behind(mark);
+                }
+                self.begin_delivery(hub)
+            }
+            (Err(error), Some(_)) if !is_link_error(error) => self.seek_failed(hub, error.clone()),
             _ => {
                 // Asked again on the next connection.
                 match seek.op {

@@ -32,6 +32,17 @@ fn ask_available(s: &mut Script, consumer: ConsumerId) -> OpId {
     s.on(consumer, |mut c, now| c.has_message_available(now))
 }
 
+/// A reader behind the last message, which is `last`.
+fn latest_reader(last: MessageId) -> (Script, ConsumerId, u64) {
+    let mut s = Script::new();
+    let (reader, wire) = s.open_reader(ReaderConfig::new(TOPIC, Position::Latest));
+    let request = expect_last_id(&mut s);
+    assert_eq!(s.flow(), 1000);
+    s.say(last_id(request, last, Some(last)));
+    s.silent();
+    (s, reader, wire)
+}
+
 /// A consumer with two messages queued and one acknowledgement gathered, in the middle of a seek.
 fn seeking(to: Position) -> (Script, ConsumerId, u64, OpId, proto::CommandSeek) {
     let mut s = Script::new();
@@ -240,9 +251,7 @@ fn a_reading_loop_asks_for_the_last_id_once_and_at_its_end() {
 
 #[test]
 fn an_answer_that_was_asked_for_before_the_question_does_not_count() {
-    let mut s = Script::new();
-    let (reader, _) = s.open_reader(ReaderConfig::new(TOPIC, Position::Latest));
-    s.flow();
+    let (mut s, reader, _) = latest_reader(id(4));
     let first = ask_available(&mut s, reader);
     let request = expect_last_id(&mut s);
     let second = ask_available(&mut s, reader);
@@ -306,8 +315,9 @@ fn a_reader_at_the_latest_message_of_an_empty_topic_waits_for_the_first() {
         ReaderConfig { start_message_id_inclusive: true, ..ReaderConfig::new(TOPIC, Position::Latest) };
     let (reader, _) = s.open_reader(config);
     let request = expect_last_id(&mut s);
-    s.say(last_id(request, MessageId::EARLIEST, None));
+    s.say(last_id(request, MessageId::EARLIEST, Some(MessageId::new(3, -1, -1))));
     assert_eq!(s.flow(), 1000);
+    s.silent();
     let op = ask_available(&mut s, reader);
     let request = expect_last_id(&mut s);
     s.say(last_id(request, MessageId::EARLIEST, None));
@@ -347,7 +357,9 @@ fn after_a_seek_to_the_end_nothing_is_available_until_something_is_published() {
     s.say(success(seek.request_id));
     s.advance(Duration::from_secs(1));
     s.accept();
+    let request = expect_last_id(&mut s);
     s.flow();
+    s.say(last_id(request, id(9), Some(id(9))));
     assert!(s.completed(op).is_ok());
     for (last, mark, expected) in [(9, 9, false), (9, 9, false), (10, 9, true)] {
         let op = ask_available(&mut s, reader);
@@ -355,4 +367,49 @@ fn after_a_seek_to_the_end_nothing_is_available_until_something_is_published() {
         s.say(last_id(request, id(last), Some(id(mark))));
         assert_eq!(available(&mut s, op), expected);
     }
+}
+
+#[test]
+fn a_reader_behind_the_last_message_misses_nothing_that_is_published_while_it_is_disconnected() {
+    let (mut s, reader, _) = latest_reader(id(4).in_batch(2, 3));
+    s.cut();
+    s.advance(Duration::from_secs(1));
+    let subscribe = s.expect_subscribe();
+    assert_eq!(subscribe.start_message_id.unwrap().entry_id, 4);
+    s.say(success(subscribe.request_id));
+    assert_eq!(s.flow(), 1000);
+    let wire = subscribe.consumer_id;
+    s.send(&[
+        Delivery::batch(wire, 4, &["old", "old", "old"]).frame(),
+        Delivery::new(wire, 5, "missed").frame(),
+    ]);
+    assert_eq!(s.drain(reader), ["missed"]);
+}
+
+#[test]
+fn a_message_that_was_queued_behind_the_last_one_comes_again_after_a_loss() {
+    let mut s = Script::new();
+    let (reader, wire) = s.open_reader(ReaderConfig::new(TOPIC, Position::Latest));
+    s.written.clear();
+    s.send(&[Delivery::batch(wire, 7, &["a", "b"]).frame()]);
+    s.cut();
+    s.advance(Duration::from_secs(1));
+    let subscribe = s.expect_subscribe();
+    assert_eq!(subscribe.start_message_id, Some(id(7).to_proto()));
+    s.say(success(subscribe.request_id));
+    s.send(&[Delivery::batch(wire, 7, &["a", "b"]).frame()]);
+    assert_eq!(s.drain(reader), ["a", "b"]);
+}
+
+#[test]
+fn a_reader_does_not_acknowledge_what_its_start_skips() {
+    let mut s = Script::new();
+    let (reader, wire) = s.open_reader(ReaderConfig::new(TOPIC, Position::Id(id(3).in_batch(1, 2))));
+    s.flow();
+    s.send(&[Delivery::batch(wire, 3, &["a", "b"]).frame(), Delivery::new(wire, 4, "c").frame()]);
+    s.ms(1000);
+    s.silent();
+    assert_eq!(s.drain(reader), ["c"]);
+    s.ms(1000);
+    assert_eq!(s.ack(), (true, vec![(4, vec![])]));
 }
