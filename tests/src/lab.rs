@@ -230,10 +230,11 @@ impl Lab {
         self.wait(name, || site.admin().is_serving())
     }
 
-    /// Ends all processes. The folder stays, for its logs.
+    /// Ends all processes and throws their data away. Settings and logs stay.
     pub fn stop(&mut self) -> Result<()> {
-        for process in self.processes.values_mut() {
+        for (name, process) in &mut self.processes {
             process.kill()?;
+            remove(&self.home.join(name).join("data"))?;
         }
         self.processes.clear();
         self.save()
@@ -321,12 +322,8 @@ impl Lab {
         fetch()?;
         let folder = self.home.join(name);
         // What an earlier lab left here; the log too, since readiness is partly read from it.
-        if folder.join("data").exists() {
-            std::fs::remove_dir_all(folder.join("data")).context("cannot empty an earlier lab")?;
-        }
-        if folder.join("log.txt").exists() {
-            std::fs::remove_file(folder.join("log.txt"))?;
-        }
+        remove(&folder.join("data"))?;
+        remove(&folder.join("log.txt"))?;
         let mut process = Process::new(jvm, site);
         process.start(&folder)?;
         self.processes.insert(name.to_owned(), process);
@@ -372,6 +369,17 @@ impl Site {
             admin_url: format!("http://127.0.0.1:{}", ports.web),
             token: None,
         }
+    }
+}
+
+/// Removes a file or folder that may be absent.
+fn remove(path: &Path) -> Result<()> {
+    let outcome = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    match outcome {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct HeldLab {
 impl HeldLab {
     /// Starts these layouts and waits until they serve. Errors: the lab's own, which it printed.
     pub(crate) fn start(layouts: &[&str]) -> Result<Self> {
-        let home = repo::path(".lab/run/test");
+        let home = repo::path(".lab/run").join(format!("test-{}", layouts.join("-")));
         let mut child =
             command(["--home".as_ref(), home.as_os_str(), "serve".as_ref()]).args(layouts).converse()?;
         let stdout = child.stdout.take().context("the lab has no stdout")?;

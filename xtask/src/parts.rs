@@ -97,11 +97,19 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
     if repo::path("cli/src/demo").exists() {
         let demo = || Shell::cargo(["run", "--release", "-p", "geminga-cli", "--", "demo"]).within(MINUTES_3);
         parts.push(Part::command("demo", "the newcomer's first command, on the embedded broker", &[], demo));
-        parts.push(Part::new("demo-real", "the same on a real broker", &[Need::Java], move |stage| {
-            let environment = stage.real_broker()?;
-            let url = held_lab::variable(&environment, "GEMINGA_BROKER_URL")?;
-            demo().args(["--url", url]).envs(&environment).run()
-        }));
+        parts.push(Part::new(
+            "demo-real",
+            "the same on a real broker and a cluster",
+            &[Need::Java],
+            move |stage| {
+                let on = |environment: &[(String, String)], kind: &str| {
+                    let url = held_lab::variable(environment, &format!("GEMINGA_{kind}_URL"))?;
+                    demo().args(["--url", url]).run()
+                };
+                on(&stage.real_broker()?, "BROKER")?;
+                on(HeldLab::start(&["cluster"])?.environment(), "CLUSTER")
+            },
+        ));
     }
     if repo::path("tests/python").is_dir() {
         let about = "Apache Pulsar's Python client against the embedded broker";
