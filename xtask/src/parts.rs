@@ -97,19 +97,17 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
     if repo::path("cli/src/demo").exists() {
         let demo = || Shell::cargo(["run", "--release", "-p", "geminga-cli", "--", "demo"]).within(MINUTES_3);
         parts.push(Part::command("demo", "the newcomer's first command, on the embedded broker", &[], demo));
-        parts.push(Part::new(
-            "demo-real",
-            "the same on a real broker and a cluster",
-            &[Need::Java],
-            move |stage| {
-                let on = |environment: &[(String, String)], kind: &str| {
-                    let url = held_lab::variable(environment, &format!("GEMINGA_{kind}_URL"))?;
-                    demo().args(["--url", url]).run()
-                };
-                on(&stage.real_broker()?, "BROKER")?;
-                on(HeldLab::start(&["cluster"])?.environment(), "CLUSTER")
-            },
-        ));
+        let about = "the same on a real broker and on a real cluster";
+        parts.push(Part::new("demo-real", about, &[Need::Java], move |stage| {
+            let on = |environment: &[(String, String)], url: &str, admin: &str| {
+                let (url, admin) =
+                    (held_lab::variable(environment, url)?, held_lab::variable(environment, admin)?);
+                demo().args(["--url", url, "--admin-url", admin]).run()
+            };
+            on(&stage.real_broker()?, "GEMINGA_BROKER_URL", "GEMINGA_ADMIN_URL")?;
+            let cluster = HeldLab::start(&["cluster"])?;
+            on(cluster.environment(), "GEMINGA_CLUSTER_URL", "GEMINGA_CLUSTER_ADMIN_URL")
+        }));
     }
     if repo::path("tests/python").is_dir() {
         let about = "Apache Pulsar's Python client against the embedded broker";
