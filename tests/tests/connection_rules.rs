@@ -291,6 +291,17 @@ fn not_now_is_asked_again_every_5_s_without_end_by_default() {
     w.answer(&heard);
     w.await_producer(producer).unwrap();
     assert!(w.elapsed() > 195 * SECOND, "{:?}", w.elapsed());
+    // So is a subscription that another consumer holds.
+    w.script.by_hand(&["SUBSCRIBE"]);
+    let now = w.now();
+    let consumer = w.machine(0).subscribe(now, ConsumerConfig::new("t", "s")).unwrap();
+    for _ in 0..10 {
+        let heard = w.hear("SUBSCRIBE");
+        w.say(heard.link, error(heard.request_id(), ServerError::ConsumerBusy, "taken"));
+    }
+    let heard = w.hear("SUBSCRIBE");
+    w.answer(&heard);
+    w.await_open(0, HandleId::Consumer(consumer)).unwrap();
 }
 
 #[test]
