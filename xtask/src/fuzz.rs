@@ -26,10 +26,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     let cargo_fuzz = machine::cargo_tool("cargo-fuzz")?;
     for target in known.iter().filter(|name| options.targets.is_empty() || options.targets.contains(name)) {
+        // What libFuzzer finds goes into the first folder; the committed corpus is only read.
+        let found = repo::path(".lab/fuzz").join(target);
+        std::fs::create_dir_all(&found)?;
         // The code under test has no unsafe blocks: sanitizers would find nothing and need a nightly compiler.
         Shell::new(&cargo_fuzz)
-            .args(["run", "--sanitizer", "none", target, "--"])
-            .args([format!("-max_total_time={}", options.seconds), "-timeout=10".to_owned()])
+            .args(["run", "--sanitizer", "none", target])
+            .args([found, repo::path("fuzz/corpus").join(target)])
+            .args(["--".to_owned(), format!("-max_total_time={}", options.seconds), "-timeout=10".to_owned()])
             .within(Duration::from_secs(options.seconds + 30 * 60))
             .run()?;
     }
