@@ -243,7 +243,7 @@ impl Cluster {
             Command::RedeliverUnacknowledgedMessages(request) => self.redeliver(now, link, &request),
             Command::Seek(seek) => self.seek(now, link, &seek),
             Command::GetLastMessageId(request) => self.last_message_id(link, &request),
-            Command::ConsumerStats(request) => self.consumer_stats(link, &request),
+            Command::ConsumerStats(request) => self.consumer_stats(now, link, &request),
             Command::Unsubscribe(request) => self.unsubscribe(now, link, &request),
             Command::CloseConsumer(request) => self.close_consumer(now, link, &request),
             Command::NewTxn(_)

@@ -94,9 +94,9 @@ impl Cluster {
                 if let Some(session) = ctx.links.get_mut(link) {
                     session.consumers.insert(id, at);
                 }
+                found.place(consumer_key, info, &mut ctx);
                 ctx.links.success(link, request_id);
-                found.start(consumer_key, info, log, &mut ctx);
-                topic.after_ack(subscription, &mut ctx);
+                found.dispatch(info, log, &mut ctx);
                 self.topics_changed(now);
             }
             Err(AttachError::Taken(holder)) => {
@@ -108,15 +108,20 @@ impl Cluster {
     }
 
     pub(crate) fn flow(&mut self, now: Now, link: LinkId, flow: &proto::CommandFlow) {
+        let Some(at) = self.consumer_at(link, flow.consumer_id) else { return };
         if flow.message_permits == 0 {
-            // As in Pulsar: a grant of nothing is a broken client.
+            // As observed: a grant of nothing is a broken client.
             return self.close(now, link);
         }
-        let Some(at) = self.consumer_at(link, flow.consumer_id) else { return };
         let (store, mut ctx) = self.parts(now);
-        let Some(Topic { info, log, subscriptions, .. }) = store.topic_mut(at.topic) else { return };
+        let Some(topic) = store.topic_mut(at.topic) else { return };
+        let Topic { info, log, subscriptions, terminated, .. } = topic;
         if let Some(subscription) = subscriptions.get_mut(&at.subscription) {
             subscription.flow(at.key, flow.message_permits, info, log, &mut ctx);
+            // It would read on, and finds that there is nothing to come.
+            if *terminated {
+                subscription.tell_end(log, &mut ctx);
+            }
         }
     }
 
@@ -171,8 +176,8 @@ impl Cluster {
         let (store, mut ctx) = self.parts(now);
         let Some(topic) = store.topic_mut(at.topic) else { return };
         if !topic.info.persistent {
-            let message = "Seek is not supported on a non-persistent topic";
-            return ctx.links.error(link, seek.request_id, ServerError::MetadataError, message);
+            // As observed: there is nowhere to go, and that is fine.
+            return ctx.links.success(link, seek.request_id);
         }
         let (offset, remaining) = match (&seek.message_id, seek.message_publish_time) {
             (Some(id), _) => {
@@ -203,7 +208,7 @@ impl Cluster {
         };
         if !topic.info.persistent {
             let message = "getLastMessageId is not supported on non-persistent topic";
-            return self.links.error(link, request.request_id, ServerError::NotAllowedError, message);
+            return self.links.error(link, request.request_id, ServerError::UnknownError, message);
         }
         let (last, messages, batched) =
             topic.log.last().unwrap_or((Position { ledger: -1, entry: -1 }, 0, false));
@@ -222,7 +227,7 @@ impl Cluster {
         self.links.send(link, &Command::GetLastMessageIdResponse(Box::new(answer)));
     }
 
-    pub(crate) fn consumer_stats(&mut self, link: LinkId, request: &proto::CommandConsumerStats) {
+    pub(crate) fn consumer_stats(&mut self, now: Now, link: LinkId, request: &proto::CommandConsumerStats) {
         let mut answer =
             proto::CommandConsumerStatsResponse { request_id: request.request_id, ..Default::default() };
         let found = self.consumer_at(link, request.consumer_id).and_then(|at| {
@@ -246,10 +251,8 @@ impl Cluster {
                 answer.msg_backlog = Some(subscription.backlog(&topic.log));
                 answer.message_ack_rate = Some(0.0);
             }
-            None => {
-                answer.error_code = Some(ServerError::ConsumerNotFound as i32);
-                answer.error_message = Some("Consumer not found".to_owned());
-            }
+            // As observed: the real broker trips over an unknown consumer.
+            None => return self.close(now, link),
         }
         self.links.send(link, &Command::ConsumerStatsResponse(Box::new(answer)));
     }
@@ -301,19 +304,22 @@ impl Cluster {
 
 /// Where a subscription begins that SUBSCRIBE creates.
 fn start_of(request: &proto::CommandSubscribe, topic: &Topic, now: Now) -> u64 {
-    if !request.durable()
-        && let Some(id) = &request.start_message_id
-    {
-        // The whole entry comes again, whatever the batch index: the client filters.
-        let mark = topic.log.offset_at_or_after(position(id));
-        return match request.start_message_rollback_duration_sec() {
-            0 => mark,
-            seconds => topic.log.offset_at_time(now.unix_ms.saturating_sub(seconds.saturating_mul(1000))),
-        };
+    let log = &topic.log;
+    if !request.durable() {
+        let seconds = request.start_message_rollback_duration_sec();
+        if seconds > 0 {
+            return log.offset_at_time(now.unix_ms.saturating_sub(seconds.saturating_mul(1000)));
+        }
+        // The whole entry comes again, whatever the batch index: the client filters. Behind the entry that comes next
+        // there is nothing to point at, and the initial position decides.
+        let start = request.start_message_id.as_ref().map(position);
+        if let Some(start) = start.filter(|id| id.before() <= log.position_before(log.end())) {
+            return log.offset_at_or_after(start);
+        }
     }
     match request.initial_position() {
-        InitialPosition::Latest => topic.log.end(),
-        InitialPosition::Earliest => topic.log.base(),
+        InitialPosition::Latest => log.end(),
+        InitialPosition::Earliest => log.base(),
     }
 }
 

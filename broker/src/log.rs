@@ -17,6 +17,13 @@ pub struct Position {
     pub entry: i64,
 }
 
+impl Position {
+    /// The position before this one in the same ledger; itself when it is before all entries already.
+    pub(crate) fn before(self) -> Self {
+        Position { entry: (self.entry - 1).max(-1), ..self }
+    }
+}
+
 /// One stored entry: a single message, a batch or a chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {

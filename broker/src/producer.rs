@@ -100,7 +100,9 @@ impl Producers {
                 }
             }
             ProducerAccessMode::WaitForExclusive => {
-                if self.exclusive.is_some() || !self.live.is_empty() {
+                if epoch_is_old {
+                    return refuse(ServerError::ProducerFenced, "Topic epoch has already moved");
+                } else if self.exclusive.is_some() || !self.live.is_empty() {
                     self.waiting.push_back(producer);
                     return Admission::Queued;
                 }

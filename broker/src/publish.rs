@@ -117,7 +117,11 @@ impl Cluster {
         node: crate::NodeId,
         create: bool,
     ) -> Result<TopicKey, (ServerError, String)> {
-        let name = self.named(topic)?;
+        // As observed: only lookups tell that a namespace is missing; here nobody serves it.
+        let name = self.named(topic).map_err(|(error, message)| match error {
+            ServerError::TopicNotFound => (ServerError::ServiceNotReady, message),
+            _ => (error, message),
+        })?;
         if self.store.owner(&name) != Some(node) {
             let message = format!(
                 "Namespace bundle for topic ({name}) not served by this instance. \

@@ -139,9 +139,6 @@ impl Topic {
             return send_error(link, send, error, &message, ctx);
         }
         let Some(header) = EntryHeader::read(payload.metadata) else { return Published::Close };
-        if send.num_messages() <= 0 {
-            return Published::Close;
-        }
         let highest = send.highest_sequence_id().max(send.sequence_id);
         let name = std::str::from_utf8(&header.producer_name).unwrap_or_default();
         if self.dedup_on && self.dedup.is_duplicate(name, send.sequence_id) {

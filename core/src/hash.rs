@@ -40,7 +40,12 @@ impl HashingScheme {
 
 /// The Key_Shared slot of a sticky key, below [`STICKY_SLOTS`]. Source: the broker's `StickyKeyConsumerSelector`.
 pub fn sticky_slot(key: &[u8]) -> u32 {
-    (murmur3(key) & 0x7fff_ffff) % STICKY_SLOTS
+    sticky_hash(key) % STICKY_SLOTS
+}
+
+/// The hash behind a slot: 31 bits. Source: the broker's `Murmur3_32Hash`.
+pub fn sticky_hash(key: &[u8]) -> u32 {
+    murmur3(key) & 0x7fff_ffff
 }
 
 fn java_string_hash(key: &str) -> u32 {

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use bytes::Bytes;
-use geminga_core::hash::sticky_slot;
 
 use super::{Pending, Selector, State};
 use crate::context::Context;
@@ -66,7 +65,7 @@ impl KeyShared {
 
     /// The consumer that an entry without storage goes to.
     pub(crate) fn pick(&self, state: &State, raw: &Bytes, ctx: &Context<'_>) -> Option<u64> {
-        let key = self.selector.select(slot_of(raw))?;
+        let key = self.selector.select(self.selector.slot(&sticky_key(raw)))?;
         state
             .consumers
             .get(&key)
@@ -89,7 +88,7 @@ impl KeyShared {
         while anybody_available(state, ctx) && state.replay.len() < limit {
             let Some(offset) = state.next_read(log, ctx.now.unix_ms) else { return };
             let Some(entry) = log.get(offset) else { return };
-            let slot = slot_of(&entry.raw);
+            let slot = self.selector.slot(&sticky_key(&entry.raw));
             match self.target(state, slot, ctx) {
                 Some(key) if !state.replay.has_slot(slot) => {
                     self.deliver(key, offset, slot, state, topic, log, ctx);
@@ -112,7 +111,7 @@ impl KeyShared {
                 state.replay.remove(offset);
                 continue;
             };
-            let slot = slot.unwrap_or_else(|| slot_of(&entry.raw));
+            let slot = slot.unwrap_or_else(|| self.selector.slot(&sticky_key(&entry.raw)));
             match self.target(state, slot, ctx) {
                 Some(key) if !passed.contains(&slot) => {
                     state.replay.remove(offset);
@@ -156,21 +155,20 @@ fn anybody_available(state: &State, ctx: &Context<'_>) -> bool {
     state.consumers.values().any(|c| c.is_available(ctx.config.max_unacked_per_consumer))
 }
 
-/// The slot of an entry: of its ordering key, else its key, else its producer's name and sequence id.
-fn slot_of(raw: &Bytes) -> u16 {
+/// The sticky key of an entry: its ordering key, else its key, else its producer's name and sequence id.
+pub(crate) fn sticky_key(raw: &Bytes) -> Bytes {
     let header = metadata_of(raw).and_then(EntryHeader::read).unwrap_or_default();
-    let slot = if let Some(key) = header.ordering_key {
-        sticky_slot(&key)
-    } else if let Some(key) = header.partition_key {
-        match header.partition_key_b64_encoded {
-            Some(true) => {
-                sticky_slot(&base64::engine::general_purpose::STANDARD.decode(&key).unwrap_or(key.into()))
-            }
-            _ => sticky_slot(&key),
+    if let Some(key) = header.ordering_key {
+        return key;
+    }
+    match (header.partition_key, header.partition_key_b64_encoded) {
+        (Some(key), Some(true)) => {
+            base64::engine::general_purpose::STANDARD.decode(&key).map_or(key, Bytes::from)
         }
-    } else {
-        let name = String::from_utf8_lossy(&header.producer_name);
-        sticky_slot(format!("{name}-{}", header.sequence_id).as_bytes())
-    };
-    slot as u16
+        (Some(key), _) => key,
+        (None, _) => {
+            let name = String::from_utf8_lossy(&header.producer_name);
+            Bytes::from(format!("{name}-{}", header.sequence_id))
+        }
+    }
 }

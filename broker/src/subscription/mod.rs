@@ -137,7 +137,7 @@ impl Subscription {
         self.state.replay.delayed()
     }
 
-    /// Adds a consumer; it gets nothing before [`start`](Self::start). `taken_is_alive` says that the consumer in the
+    /// Adds a consumer; it gets nothing before it has its [`place`](Self::place). `taken_is_alive` says that the consumer in the
     /// way has just proved to be alive.
     pub(crate) fn attach(
         &mut self,
@@ -179,12 +179,12 @@ impl Subscription {
         Ok(())
     }
 
-    /// Lets an attached consumer take part, after its SUCCESS was written.
-    pub(crate) fn start(&mut self, consumer: u64, topic: &TopicInfo, log: &Log, ctx: &mut Context<'_>) {
+    /// Gives an attached consumer its part. Before its SUCCESS is written: as observed, a consumer of a Failover
+    /// subscription that does not become active is told so first.
+    pub(crate) fn place(&mut self, consumer: u64, topic: &TopicInfo, ctx: &mut Context<'_>) {
         if let Mode::SingleActive(mode) = &mut self.mode {
-            mode.elect(&mut self.state, Some(consumer), self.key, topic, ctx);
+            mode.elect(&self.state, Some(consumer), self.key, topic, ctx);
         }
-        self.dispatch(topic, log, ctx);
     }
 
     /// Removes a consumer; what it held goes to the others.
@@ -204,7 +204,7 @@ impl Subscription {
             }
         }
         if let Mode::SingleActive(mode) = &mut self.mode {
-            mode.elect(&mut self.state, None, self.key, topic, ctx);
+            mode.elect(&self.state, None, self.key, topic, ctx);
         }
         self.dispatch(topic, log, ctx);
     }
@@ -484,7 +484,7 @@ fn send(
     let message = proto::CommandMessage {
         consumer_id: consumer.id,
         message_id: topic.message_id(entry.position),
-        redelivery_count: Some(redelivery_count),
+        redelivery_count: (redelivery_count > 0).then_some(redelivery_count),
         ack_set: ack_set.to_vec(),
         consumer_epoch: consumer.epoch,
     };

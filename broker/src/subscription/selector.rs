@@ -2,22 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use geminga_core::hash::{STICKY_SLOTS, sticky_slot};
+use geminga_core::hash::{sticky_hash, sticky_slot};
 
 /// Points that each consumer has on the ring.
 const POINTS: u32 = 100;
+/// The ring has the slots 1 to this.
+const RING_SLOTS: u32 = 65535;
 
 #[derive(Debug)]
 pub(crate) enum Selector {
-    /// AUTO_SPLIT: point on the ring to the consumers there, in order of arrival. The first one has it.
-    Ring(BTreeMap<u32, Vec<u64>>),
+    /// AUTO_SPLIT.
+    Ring {
+        /// Point on the ring to the consumers there, in order of arrival. The first one has it.
+        points: BTreeMap<u16, Vec<u64>>,
+        /// Consumers by name; those of the same name differ by their place in the list.
+        names: BTreeMap<String, Vec<Option<u64>>>,
+    },
     /// STICKY: end of a range (inclusive) to its start and consumer.
     Ranges(BTreeMap<u16, (u16, u64)>),
 }
 
 impl Selector {
     pub(crate) fn ring() -> Self {
-        Selector::Ring(BTreeMap::new())
+        Selector::Ring { points: BTreeMap::new(), names: BTreeMap::new() }
     }
 
     pub(crate) fn ranges() -> Self {
@@ -27,9 +34,16 @@ impl Selector {
     /// Gives a consumer its slots. Errors, of ranges only: none given, one the wrong way round, or one that is taken.
     pub(crate) fn add(&mut self, key: u64, name: &str, wanted: &[(u16, u16)]) -> Result<(), String> {
         match self {
-            Selector::Ring(points) => {
+            Selector::Ring { points, names } => {
+                let same = names.entry(name.to_owned()).or_default();
+                let place = same.iter().position(Option::is_none).unwrap_or(same.len());
+                if place == same.len() {
+                    same.push(None);
+                }
+                same[place] = Some(key);
                 for index in 0..POINTS {
-                    points.entry(point(name, index)).or_default().push(key);
+                    let point = ring_slot(format!("{name}\0{place}\0{index}").as_bytes());
+                    points.entry(point).or_default().push(key);
                 }
                 Ok(())
             }
@@ -55,10 +69,16 @@ impl Selector {
 
     pub(crate) fn remove(&mut self, key: u64) {
         match self {
-            Selector::Ring(points) => points.retain(|_, keys| {
-                keys.retain(|k| *k != key);
-                !keys.is_empty()
-            }),
+            Selector::Ring { points, names } => {
+                points.retain(|_, keys| {
+                    keys.retain(|k| *k != key);
+                    !keys.is_empty()
+                });
+                names.retain(|_, same| {
+                    same.iter_mut().filter(|k| **k == Some(key)).for_each(|k| *k = None);
+                    same.iter().any(Option::is_some)
+                });
+            }
             Selector::Ranges(ranges) => ranges.retain(|_, (_, k)| *k != key),
         }
     }
@@ -66,8 +86,8 @@ impl Selector {
     /// The consumer of a slot; `None` when nobody has it.
     pub(crate) fn select(&self, slot: u16) -> Option<u64> {
         match self {
-            Selector::Ring(points) => {
-                let next = points.range(u32::from(slot)..).next().or_else(|| points.first_key_value());
+            Selector::Ring { points, .. } => {
+                let next = points.range(slot..).next().or_else(|| points.first_key_value());
                 next.and_then(|(_, keys)| keys.first().copied())
             }
             Selector::Ranges(ranges) => {
@@ -77,13 +97,21 @@ impl Selector {
         }
     }
 
+    /// The slot of a sticky key. Ranges have 65536 of them as documented, the ring has no slot 0.
+    pub(crate) fn slot(&self, key: &[u8]) -> u16 {
+        match self {
+            Selector::Ring { .. } => ring_slot(key),
+            Selector::Ranges(_) => sticky_slot(key) as u16,
+        }
+    }
+
     pub(crate) fn is_sticky(&self) -> bool {
         matches!(self, Selector::Ranges(_))
     }
 }
 
-fn point(name: &str, index: u32) -> u32 {
-    sticky_slot(format!("{name}\0{index}").as_bytes()) % STICKY_SLOTS
+fn ring_slot(key: &[u8]) -> u16 {
+    (sticky_hash(key) % RING_SLOTS + 1) as u16
 }
 
 #[cfg(test)]
@@ -96,7 +124,7 @@ mod tests {
         assert_eq!(ring.select(1), None);
         ring.add(1, "a", &[]).unwrap();
         ring.add(2, "b", &[]).unwrap();
-        let owners = |ring: &Selector| (0..=u16::MAX).map(|s| ring.select(s).unwrap()).collect::<Vec<_>>();
+        let owners = |ring: &Selector| (1..=u16::MAX).map(|s| ring.select(s).unwrap()).collect::<Vec<_>>();
         let two = owners(&ring);
         ring.add(3, "c", &[]).unwrap();
         let three = owners(&ring);
@@ -107,6 +135,30 @@ mod tests {
         }
         ring.remove(3);
         assert_eq!(owners(&ring), two);
+    }
+
+    #[test]
+    fn keys_go_to_the_same_consumer_as_on_the_real_broker() {
+        let mut ring = Selector::ring();
+        ring.add(1, "a", &[]).unwrap();
+        ring.add(2, "b", &[]).unwrap();
+        let of_a: Vec<u32> =
+            (0..30).filter(|i| ring.select(ring.slot(format!("key-{i}").as_bytes())) == Some(1)).collect();
+        assert_eq!(of_a, [1, 5, 6, 7, 11, 12, 13, 14, 17, 18, 20, 21, 22, 24, 26]);
+    }
+
+    #[test]
+    fn consumers_of_one_name_share_the_ring() {
+        let mut ring = Selector::ring();
+        for key in 1..=3 {
+            ring.add(key, "same", &[]).unwrap();
+        }
+        ring.remove(1);
+        ring.add(4, "same", &[]).unwrap();
+        for key in 2..=4 {
+            let share = (1..=u16::MAX).filter(|slot| ring.select(*slot) == Some(key)).count();
+            assert!(share > 10_000, "consumer {key} has {share} slots");
+        }
     }
 
     #[test]

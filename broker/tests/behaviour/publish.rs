@@ -146,6 +146,22 @@ fn a_fenced_producer_learns_it_by_losing_its_link() {
 }
 
 #[test]
+fn waiting_for_exclusive_access_with_an_old_topic_epoch_is_fenced() {
+    let mut w = World::new();
+    let (a, b) = (w.link(), w.link());
+    w.producer_with(a, 1, access(ProducerAccessMode::Exclusive));
+    w.producer_with(b, 1, access(ProducerAccessMode::ExclusiveWithFencing));
+    for (epoch, queued) in [(Some(0), false), (None, true)] {
+        let link = w.link();
+        let answer = w.try_producer(link, 1, |request| {
+            access(ProducerAccessMode::WaitForExclusive)(request);
+            request.topic_epoch = epoch;
+        });
+        assert_eq!(matches!(answer[..], [Command::ProducerSuccess(_)]), queued, "{answer:?}");
+    }
+}
+
+#[test]
 fn deduplication_drops_what_was_stored_and_tells_the_last_id() {
     let mut w = World::with(|config| config.deduplication = true);
     let link = w.link();
