@@ -586,10 +586,16 @@ fn pb056_a_cut_while_waiting_queues_again_and_a_close_gives_the_place_up() {
     });
     w.advance(5 * SECOND);
 
-    let given_up = w.create_producer(0, "t", |c| c.access_mode = AccessMode::WaitForExclusive);
-    w.expect("two in the queue", |w| w.broker.topic("t").unwrap().waiting.len() == 2);
-    w.close_producer(given_up);
-    assert_eq!(w.broker.topic("t").unwrap().waiting.len(), 1);
+    // Closed before and after the client has heard that it waits.
+    for heard in [false, true] {
+        let given_up = w.create_producer(0, "t", |c| c.access_mode = AccessMode::WaitForExclusive);
+        w.expect("two in the queue", |w| w.broker.topic("t").unwrap().waiting.len() == 2);
+        if heard {
+            w.advance(SECOND);
+        }
+        w.close_producer(given_up);
+        assert_eq!(w.broker.topic("t").unwrap().waiting.len(), 1);
+    }
 
     w.close_producer(holder);
     w.await_producer(waiting).unwrap();
