@@ -35,6 +35,10 @@ pub(crate) struct BrokerArgs {
     #[arg(long, default_value_t = 0, value_name = "N")]
     partitions: u32,
 
+    /// Mebibytes of each topic that are kept when no subscription needs them, for readers and seeks
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    retention_mib: u32,
+
     /// Store a message sent again by the same producer once
     #[arg(long)]
     deduplication: bool,
@@ -49,6 +53,7 @@ pub(crate) async fn run(args: BrokerArgs, quiet: bool) -> Result<Exit> {
     let cluster = ClusterConfig {
         auto_create_partitions: args.partitions,
         deduplication: args.deduplication,
+        retention_bytes: args.retention_mib as usize * 1024 * 1024,
         tokens: args.token.into_iter().map(|token| token.0).collect(),
         ..ClusterConfig::default()
     };

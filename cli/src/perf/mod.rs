@@ -6,6 +6,7 @@ mod meter;
 mod report;
 mod run;
 
+use std::cell::RefCell;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::args::{BatchArgs, Codec, ConnectionArgs, TypeOfSubscription};
 use crate::connect::connect;
 use crate::exit::{Exit, UsageError};
 use crate::output::write_json;
+use crate::progress::Progress;
 use crate::stats::Latencies;
 
 /// What is measured.
@@ -144,6 +146,7 @@ pub(crate) async fn run(args: PerfArgs, quiet: bool) -> Result<Exit> {
         receiver_queue: args.receiver_queue,
         batching: args.batch.batching(default_batching()?),
         compression: args.batch.compression,
+        show: !quiet && !args.json,
     };
     let (report, mut latencies) = settings.measure(&client).await?;
     client.close().await?;
@@ -175,6 +178,7 @@ pub(crate) async fn run_peer(args: PeerArgs) -> Result<Exit> {
         receiver_queue: 1000,
         batching: default_batching()?,
         compression: Codec::None,
+        show: false,
     };
     let (report, _) = settings.measure(&client).await?;
     client.close().await?;
@@ -197,6 +201,8 @@ struct Settings {
     receiver_queue: u32,
     batching: Batching,
     compression: Codec,
+    /// Whether progress is shown.
+    show: bool,
 }
 
 impl Settings {
@@ -209,7 +215,8 @@ impl Settings {
             Some(n) => n,
             None => from_environment(variable)?.unwrap_or(default),
         };
-        let run = Run { client, settings: self, warmup };
+        let progress = self.show.then(|| Progress::new("measuring", Some(warmup + self.count), false));
+        let run = Run { client, settings: self, warmup, progress: progress.map(RefCell::new) };
         let (cost, mut latencies, mut receipts) = match self.mode {
             Mode::Produce => run.produce().await?,
             Mode::ProduceSync => run.produce_sync().await?,
@@ -217,6 +224,9 @@ impl Settings {
             Mode::ConsumeCum => run.consume(self.ack.unwrap_or(AckMode::Cumulative)).await?,
             Mode::Latency => run.latency(self.ack.unwrap_or(AckMode::Individual)).await?,
         };
+        if let Some(progress) = run.progress {
+            progress.into_inner().finish();
+        }
         let report = Report::new(self.mode, self.count, self.size, cost, &mut latencies, receipts.as_mut())?;
         Ok((report, latencies))
     }

@@ -1,6 +1,6 @@
 //! The measured loops. Lean on purpose: per message no copy, no allocation and no clock, except for every 128th.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use geminga::{Batching, Consumer, InitialPosition, OutgoingMessage, Producer, Se
 
 use super::meter::{Cost, Meter};
 use super::{AckMode, Settings};
-use crate::progress::group;
+use crate::progress::{Progress, group};
 use crate::stats::Latencies;
 
 /// One message in so many has its latency taken in the batched modes.
@@ -25,6 +25,8 @@ pub(super) struct Run<'a> {
     pub(super) client: &'a geminga::Client,
     pub(super) settings: &'a Settings,
     pub(super) warmup: u64,
+    /// Shown to people, not to programs.
+    pub(super) progress: Option<RefCell<Progress>>,
 }
 
 /// What it cost, the latencies, and those of receipts where they are told apart.
@@ -60,6 +62,7 @@ impl Run<'_> {
             let sampled = i % SAMPLE == 0;
             if sampled {
                 pending.settle_ready(&mut latencies)?;
+                self.step(SAMPLE);
             }
             let sent = (sampled && latencies.is_some()).then(Instant::now);
             let receipt = producer.enqueue(messages.get(i)).await.map_err(|refused| refused.error)?;
@@ -77,6 +80,7 @@ impl Run<'_> {
         let messages = Messages::new(self.settings);
         for i in 0..self.warmup {
             producer.send(messages.get(i)).await?;
+            self.step(1);
         }
         let mut latencies = Latencies::with_capacity(self.settings.count as usize);
         let meter = Meter::start()?;
@@ -84,6 +88,7 @@ impl Run<'_> {
             let start = Instant::now();
             producer.send(messages.get(i)).await?;
             latencies.push(start.elapsed());
+            self.step(1);
         }
         let cost = meter.stop()?;
         producer.close().await?;
@@ -93,9 +98,10 @@ impl Run<'_> {
     pub(super) async fn consume(&self, ack: AckMode) -> Result<Measured> {
         let consumer = self.consumer(InitialPosition::Earliest).await?;
         let taken = Cell::new(0);
-        self.unless_starved(&taken, take(&consumer, self.warmup, ack, &taken)).await?;
+        self.unless_starved(&taken, self.take(&consumer, self.warmup, ack, &taken)).await?;
         let meter = Meter::start()?;
-        let bytes = self.unless_starved(&taken, take(&consumer, self.settings.count, ack, &taken)).await?;
+        let bytes =
+            self.unless_starved(&taken, self.take(&consumer, self.settings.count, ack, &taken)).await?;
         // Acknowledgements that wait for company are part of the work.
         consumer.close().await?;
         let cost = meter.stop()?;
@@ -114,6 +120,7 @@ impl Run<'_> {
         tokio::time::sleep(Duration::from_millis(500)).await;
         for i in 0..self.warmup {
             round_trip(&producer, &consumer, messages.get(i), ack).await?;
+            self.step(1);
         }
         let count = self.settings.count as usize;
         let (mut latencies, mut receipts) =
@@ -123,11 +130,40 @@ impl Run<'_> {
             let (received, receipt) = round_trip(&producer, &consumer, messages.get(i), ack).await?;
             latencies.push(received);
             receipts.push(receipt);
+            self.step(1);
         }
         let cost = meter.stop()?;
         consumer.close().await?;
         producer.close().await?;
         Ok((cost, latencies, Some(receipts)))
+    }
+
+    /// Takes and acknowledges `count` messages; returns their bytes.
+    async fn take(&self, consumer: &Consumer, count: u64, ack: AckMode, taken: &Cell<u64>) -> Result<u64> {
+        let mut bytes = 0;
+        for i in 0..count {
+            let message = consumer.receive().await?;
+            bytes += message.payload().len() as u64;
+            taken.set(taken.get() + 1);
+            if i % SAMPLE == 0 {
+                self.step(SAMPLE);
+            }
+            match ack {
+                AckMode::Individual => consumer.acknowledge(&message)?,
+                AckMode::Cumulative if i % CUMULATIVE == CUMULATIVE - 1 || i == count - 1 => {
+                    consumer.acknowledge_cumulative(&message)?;
+                }
+                AckMode::Cumulative | AckMode::None => {}
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// `n` more messages are done, or nearly.
+    fn step(&self, n: u64) {
+        if let Some(progress) = &self.progress {
+            progress.borrow_mut().add(n);
+        }
     }
 
     async fn producer(&self, batching: Batching) -> Result<Producer> {
@@ -174,24 +210,6 @@ impl Run<'_> {
             ),
         }
     }
-}
-
-/// Takes and acknowledges `count` messages; returns their bytes.
-async fn take(consumer: &Consumer, count: u64, ack: AckMode, taken: &Cell<u64>) -> Result<u64> {
-    let mut bytes = 0;
-    for i in 0..count {
-        let message = consumer.receive().await?;
-        bytes += message.payload().len() as u64;
-        taken.set(taken.get() + 1);
-        match ack {
-            AckMode::Individual => consumer.acknowledge(&message)?,
-            AckMode::Cumulative if i % CUMULATIVE == CUMULATIVE - 1 || i == count - 1 => {
-                consumer.acknowledge_cumulative(&message)?;
-            }
-            AckMode::Cumulative | AckMode::None => {}
-        }
-    }
-    Ok(bytes)
 }
 
 /// Sends one message; returns the time until it was received and the time until its receipt.
