@@ -21,7 +21,7 @@ use crate::waiters::IdMap;
 /// Bytes asked of core for one link at a time: what was not asked for can still be batched or overtaken by a pong.
 const WRITE_BUDGET: usize = 256 << 10;
 /// Rounds of reading and writing before other tasks of the runtime have their turn.
-const ROUNDS: usize = 32;
+const ROUNDS: usize = 16;
 
 /// The task. It can be dropped at any moment: everything that lasts is in [`Shared`], and a successor takes over.
 pub(crate) struct Driver {
@@ -42,6 +42,8 @@ pub(crate) struct Driver {
     chunks: Vec<Bytes>,
     /// Links whose core has bytes to send.
     sending: Vec<u64>,
+    /// Links that have ended.
+    ended: Vec<u64>,
     /// Whether this driver has a thread of its own: nobody takes over from it.
     last: bool,
 }
@@ -73,12 +75,17 @@ impl Driver {
             work: Vec::new(),
             chunks: Vec::new(),
             sending: Vec::new(),
+            ended: Vec::new(),
             last,
         }
     }
 
-    fn round(&mut self, cx: &mut Context<'_>) -> Round {
+    /// Looks at the links and, if something moved or `visit` says so, visits the machine.
+    fn round(&mut self, visit: bool, cx: &mut Context<'_>) -> Round {
         self.look(cx);
+        if !visit && self.arrived.is_empty() && self.answered.is_empty() && self.sending.is_empty() {
+            return Round::Idle;
+        }
         let ended = self.exchange();
         self.apply_work();
         if ended {
@@ -99,10 +106,9 @@ impl Driver {
             let Some(link) = self.links.get_mut(&key) else { continue };
             match link.poll_arrival() {
                 Poll::Pending => {}
+                Poll::Ready(Arrival::Ended(error)) => self.arrived.push((key, Arrival::Ended(error))),
                 Poll::Ready(arrival) => {
-                    if !matches!(arrival, Arrival::Ended(_)) {
-                        self.again.push(key);
-                    }
+                    self.again.push(key);
                     self.arrived.push((key, arrival));
                 }
             }
@@ -135,16 +141,13 @@ impl Driver {
         for (key, arrival) in self.arrived.drain(..) {
             let Some(link) = self.links.get_mut(&key) else { continue };
             match arrival {
-                Arrival::Connected => {
-                    tracing::info!(endpoint = %link.endpoint, "connected");
-                    state.core.handle(now, Input::Connected(link.conn));
-                }
+                Arrival::Connected => state.core.handle(now, Input::Connected(link.conn)),
                 Arrival::Bytes => state.core.handle(now, Input::Received(link.conn, &mut link.inbox)),
                 Arrival::Ended(error) => {
-                    tracing::info!(endpoint = %link.endpoint, kind = ?error.kind, error = %error.message, "link ended");
                     state.links.remove(&link.conn);
                     state.core.handle(now, Input::Disconnected(link.conn, error));
-                    self.links.remove(&key);
+                    // Its socket is closed once the lock is free.
+                    self.ended.push(key);
                 }
             }
         }
@@ -197,6 +200,9 @@ impl Driver {
     }
 
     fn apply_work(&mut self) {
+        for key in self.ended.drain(..) {
+            self.links.remove(&key);
+        }
         for output in mem::take(&mut self.work) {
             match output {
                 Output::Connect(conn, endpoint) => {
@@ -271,8 +277,10 @@ impl Future for Driver {
         let this = self.get_mut();
         let shared = this.shared.clone();
         shared.bell.awake(cx.waker());
+        // Whoever woke us may have left something in the shared state.
+        let mut visit = true;
         for _ in 0..ROUNDS {
-            match this.round(cx) {
+            match this.round(mem::replace(&mut visit, false), cx) {
                 Round::Ended => {
                     this.links.clear();
                     return Poll::Ready(());
@@ -281,12 +289,13 @@ impl Future for Driver {
                 Round::Idle => {}
             }
             if this.timer_rang(cx) {
-                continue;
-            }
-            if shared.bell.may_sleep() {
+                visit = true;
+            } else if shared.bell.may_sleep() {
                 return Poll::Pending;
+            } else {
+                shared.bell.awake(cx.waker());
+                visit = true;
             }
-            shared.bell.awake(cx.waker());
         }
         // Others have their turn now.
         cx.waker().wake_by_ref();

@@ -104,6 +104,7 @@ impl Link {
             Phase::Opening(connecting) => match connecting.as_mut().poll(cx) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Ok(stream)) => {
+                    tracing::info!(endpoint = %self.endpoint, "connected");
                     self.phase = Phase::Open(stream);
                     Poll::Ready(Arrival::Connected)
                 }
@@ -177,6 +178,7 @@ impl Link {
     }
 
     fn end(&mut self, error: LinkError) -> Arrival {
+        tracing::info!(endpoint = %self.endpoint, kind = ?error.kind, reason = %error.message, "link ended");
         self.phase = Phase::Ended;
         self.outbox.clear();
         Arrival::Ended(error)

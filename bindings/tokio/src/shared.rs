@@ -50,10 +50,17 @@ pub(crate) struct State {
     ops: IdMap<OpState>,
     /// Whom to wake once the lock is free.
     wakes: Vec<Waker>,
-    /// What to broadcast once the lock is free.
-    news: Vec<StateEvent>,
+    /// What to log and to broadcast once the lock is free.
+    news: Vec<News>,
     closing: Closing,
     close_waiters: Vec<Waker>,
+}
+
+/// Something to tell others than those who wait.
+enum News {
+    State(StateEvent),
+    Opened(HandleId),
+    Closed(HandleId, Option<Error>),
 }
 
 /// How far the client's end has come.
@@ -181,12 +188,20 @@ impl Shared {
         let wakes = mem::take(&mut state.wakes);
         let news = mem::take(&mut state.news);
         drop(state);
-        for event in news {
-            // Without listeners nobody misses it.
-            drop(self.events.send(event));
-        }
         for waker in wakes {
             waker.wake();
+        }
+        for news in news {
+            match news {
+                News::State(event) => {
+                    event.log();
+                    // Without listeners nobody misses it.
+                    drop(self.events.send(event));
+                }
+                News::Opened(handle) => tracing::debug!(?handle, "open"),
+                News::Closed(handle, None) => tracing::debug!(?handle, "closed"),
+                News::Closed(handle, Some(error)) => tracing::warn!(?handle, %error, "closed"),
+            }
         }
     }
 }
@@ -249,14 +264,11 @@ impl State {
     fn tell(&mut self, event: Event) {
         match event {
             Event::Opened(handle) => {
-                tracing::debug!(?handle, "open");
+                self.news.push(News::Opened(handle));
                 self.set_phase(handle, Phase::Open);
             }
             Event::Closed(handle, error) => {
-                match &error {
-                    Some(error) => tracing::warn!(?handle, %error, "closed"),
-                    None => tracing::debug!(?handle, "closed"),
-                }
+                self.news.push(News::Closed(handle, error.clone()));
                 self.set_phase(handle, Phase::Closed(error));
             }
             Event::Published { producer, batch, result, .. } => {
@@ -275,11 +287,7 @@ impl State {
                 }
             }
             Event::Completed(op, result) => self.complete(op, result),
-            Event::State(handle, change) => {
-                let event = StateEvent { handle, change };
-                event.log();
-                self.news.push(event);
-            }
+            Event::State(handle, change) => self.news.push(News::State(StateEvent { handle, change })),
         }
     }
 

@@ -104,6 +104,43 @@ fn a_client_outlives_the_runtime_it_was_made_in() {
 }
 
 #[test]
+fn what_waits_on_a_closing_client_ends_with_an_error_when_its_runtime_goes() {
+    let broker = EmbeddedBroker::start_blocking(Config::default()).unwrap();
+    let handler = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (client, consumer) = handler.block_on(async {
+        let client = Client::new(broker.service_url()).unwrap();
+        let consumer = client.consumer(TOPIC, "s").subscribe().await.unwrap();
+        (client, consumer)
+    });
+    // Nothing drives the client any more, so this can only begin.
+    let mut closing = std::pin::pin!(client.close());
+    let mut seeking = std::pin::pin!(consumer.seek(geminga::Position::Earliest));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(seeking.as_mut().poll(&mut cx).is_pending());
+    assert!(closing.as_mut().poll(&mut cx).is_pending());
+    drop(handler);
+    let error = futures::executor::block_on(closing).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    futures::executor::block_on(seeking).unwrap_err();
+    futures::executor::block_on(consumer.receive()).unwrap_err();
+}
+
+#[test]
+fn a_receive_goes_on_when_the_runtime_of_its_client_has_gone() {
+    let broker = EmbeddedBroker::start_blocking(Config::default()).unwrap();
+    let handler = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (consumer, producer) = handler.block_on(async {
+        let client = Client::new(broker.service_url()).unwrap();
+        let consumer = client.consumer(TOPIC, "s").subscribe().await.unwrap();
+        (consumer, client.producer(TOPIC).create().await.unwrap())
+    });
+    let waiting = thread::spawn(move || futures::executor::block_on(consumer.receive()));
+    drop(handler);
+    futures::executor::block_on(producer.send("a")).unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap().payload(), b"a");
+}
+
+#[test]
 fn a_client_made_outside_any_runtime_has_a_thread_of_its_own() {
     let broker = EmbeddedBroker::start_blocking(Config::default()).unwrap();
     let client = Client::new(broker.service_url()).unwrap();
