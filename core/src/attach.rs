@@ -128,6 +128,9 @@ impl Tries {
         }
         let retries = hub.config.operation_retries;
         match error.retry() {
+            // What was open comes back when the credentials or the broker's addresses are mended: a pause, not an end.
+            Retry::Never if self.succeeded && error.kind() == ErrorKind::AuthenticationError => {}
+            Retry::Never if self.succeeded && error.kind() == ErrorKind::InvalidUrl => {}
             Retry::Never => return None,
             Retry::Busy if !self.succeeded && !retries.retry_busy => return None,
             _ => {}
@@ -178,6 +181,8 @@ pub(crate) struct Attach {
     assigned: Option<Address>,
     /// Where the cluster moved to: all later lookups go there.
     migrated: Option<Address>,
+    /// When a broker last closed us in favour of another.
+    moved_at: Option<Mono>,
     /// The link of the last attachment, for a new owner behind the same proxy.
     last_address: Option<Address>,
     connecting_since: Mono,
@@ -193,6 +198,7 @@ impl Attach {
             attempt: 0,
             assigned: None,
             migrated: None,
+            moved_at: None,
             last_address: None,
             connecting_since: hub.now.mono,
         }
@@ -341,9 +347,12 @@ impl Attach {
             self.assigned = Some(self.behind_same_proxy(endpoint));
         }
         self.release(hub);
+        // The named owner is used at once, but brokers that pass a topic back and forth do not set the pace.
+        let settled = self.moved_at.is_none_or(|at| hub.now.mono.since(at) >= hub.config.initial_backoff);
+        self.moved_at = Some(hub.now.mono);
         let delay = match self.assigned {
-            Some(_) => Duration::ZERO,
-            None => self.tries.backoff.next(&mut hub.rng),
+            Some(_) if settled => Duration::ZERO,
+            _ => self.tries.backoff.next(&mut hub.rng),
         };
         self.pause(hub, delay);
         self.tries.cause = Some(error.clone());

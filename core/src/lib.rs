@@ -46,7 +46,8 @@ pub use client::{Client, ClientStats};
 pub use compression::Compression;
 pub use config::{
     AccessMode, Authentication, Batching, ClientConfig, ConsumerConfig, InitialPosition, KeySharedPolicy,
-    MessageRouter, OperationRetries, ProducerConfig, ReaderConfig, Routing, Secret, SubscriptionType,
+    MessageRouter, OperationRetries, ProducerConfig, ReaderConfig, Routing, RoutingFunction, Secret,
+    SubscriptionType,
 };
 pub use consumer::Consumer;
 pub use error::{Error, ErrorKind};

@@ -6,7 +6,7 @@ mod producer;
 
 pub use client::{Authentication, ClientConfig, OperationRetries, Secret};
 pub use consumer::{ConsumerConfig, InitialPosition, KeySharedPolicy, ReaderConfig, SubscriptionType};
-pub use producer::{AccessMode, Batching, MessageRouter, ProducerConfig, Routing};
+pub use producer::{AccessMode, Batching, MessageRouter, ProducerConfig, Routing, RoutingFunction};
 
 use crate::error::{Error, ErrorKind};
 

@@ -137,7 +137,10 @@ pub enum Routing {
 /// A function from a message and the number of partitions (at least 1) to a partition. A result out of range is an
 /// error of that send.
 #[derive(Clone)]
-pub struct MessageRouter(pub Arc<dyn Fn(&OutgoingMessage, u32) -> u32 + Send + Sync>);
+pub struct MessageRouter(pub Arc<RoutingFunction>);
+
+/// From a message and the number of partitions to a partition.
+pub type RoutingFunction = dyn Fn(&OutgoingMessage, u32) -> u32 + Send + Sync;
 
 impl fmt::Debug for MessageRouter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
