@@ -61,7 +61,11 @@ impl Cluster {
             sticky: meta.key_shared_mode() == proto::KeySharedMode::Sticky,
             out_of_order: meta.allow_out_of_order_delivery(),
         };
-        let slot = |n: i32| u16::try_from(n).unwrap_or(u16::MAX);
+        let range = |r: &proto::IntRange| Some((u16::try_from(r.start).ok()?, u16::try_from(r.end).ok()?));
+        let Some(ranges) = meta.hash_ranges.iter().map(range).collect() else {
+            let message = "A hash range must lie within 0 and 65535";
+            return refuse(self, ServerError::ConsumerAssignError, message);
+        };
         let consumer = Consumer {
             key: consumer_key,
             link,
@@ -70,7 +74,7 @@ impl Cluster {
             priority: request.priority_level(),
             permits: 0,
             epoch: request.consumer_epoch,
-            ranges: meta.hash_ranges.iter().map(|r| (slot(r.start), slot(r.end))).collect(),
+            ranges,
             pending: Default::default(),
             unacked: 0,
             told_end: false,
@@ -138,7 +142,7 @@ impl Cluster {
                         subscription.ack(at.key, position, &id.ack_set, &topic.log, &mut ctx)
                     }
                     AckType::Cumulative => {
-                        subscription.ack_cumulative(at.key, position, &id.ack_set, &topic.log, &mut ctx);
+                        subscription.ack_cumulative(position, &id.ack_set, &topic.log, &mut ctx);
                     }
                 }
             }

@@ -20,7 +20,7 @@ pub struct Position {
 impl Position {
     /// The position before this one in the same ledger; itself when it is before all entries already.
     pub(crate) fn before(self) -> Self {
-        Position { entry: (self.entry - 1).max(-1), ..self }
+        Position { entry: self.entry.saturating_sub(1).max(-1), ..self }
     }
 }
 
@@ -81,7 +81,7 @@ impl EntryHeader {
     /// Whether more chunks of the same message follow.
     pub(crate) fn is_leading_chunk(&self) -> bool {
         match (self.num_chunks_from_msg, self.chunk_id) {
-            (Some(total), Some(chunk)) => chunk + 1 < total,
+            (Some(total), Some(chunk)) => i64::from(chunk) + 1 < i64::from(total),
             _ => false,
         }
     }

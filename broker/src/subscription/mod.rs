@@ -258,7 +258,7 @@ impl Subscription {
         let Some(offset) = log.offset(position) else { return };
         if ack_set.is_empty() {
             self.state.cursor.ack(offset);
-        } else if !ctx.config.batch_index_acks || !self.ack_in_batch(consumer, offset, ack_set, log) {
+        } else if !ctx.config.batch_index_acks || !self.ack_in_batch(offset, ack_set, log) {
             return;
         }
         self.acked(consumer, offset);
@@ -267,7 +267,6 @@ impl Subscription {
     /// Acknowledges everything up to `position`; ignored on Shared and Key_Shared, as in Pulsar.
     pub(crate) fn ack_cumulative(
         &mut self,
-        consumer: u64,
         position: Position,
         ack_set: &[i64],
         log: &Log,
@@ -282,7 +281,7 @@ impl Subscription {
         } else {
             self.state.cursor.ack_below(offset);
             if ctx.config.batch_index_acks {
-                self.ack_in_batch(consumer, offset, ack_set, log);
+                self.ack_in_batch(offset, ack_set, log);
             }
         }
     }
@@ -389,15 +388,15 @@ impl Subscription {
     }
 
     /// True when the entry is now acknowledged as a whole.
-    fn ack_in_batch(&mut self, consumer: u64, offset: u64, ack_set: &[i64], log: &Log) -> bool {
+    fn ack_in_batch(&mut self, offset: u64, ack_set: &[i64], log: &Log) -> bool {
         let Some(entry) = log.get(offset) else { return false };
-        let mut remaining = AckSet::full(entry.messages);
-        remaining.merge(&AckSet::from_words(ack_set));
+        let remaining = within(ack_set, entry.messages);
         if self.state.cursor.ack_batch(offset, remaining) {
             return true;
         }
         let left = self.state.cursor.remaining(offset).map_or(0, AckSet::len);
-        if let Some(consumer) = self.state.consumers.get_mut(&consumer) {
+        // Whoever holds the entry may not be who acknowledges.
+        for consumer in self.state.consumers.values_mut() {
             consumer.shrink(offset, left as u32);
         }
         false
@@ -473,6 +472,16 @@ impl State {
     }
 }
 
+/// The set that the words are, without what lies behind the batch's end: clients may write anything.
+fn within(words: &[i64], messages: u32) -> AckSet {
+    let (whole, rest) = (messages as usize / 64, messages % 64);
+    let mut words = words[..words.len().min(whole + usize::from(rest > 0))].to_vec();
+    if let Some(last) = words.get_mut(whole) {
+        *last &= (1 << rest) - 1;
+    }
+    AckSet::from_words(&words)
+}
+
 fn send(
     consumer: &Consumer,
     entry: &Entry,
@@ -498,4 +507,17 @@ fn send(
         })
     };
     ctx.links.message(consumer.link, &message, metadata, raw);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ack_set_ends_where_its_batch_does() {
+        assert_eq!(within(&[-1, -1, 7], 70), AckSet::full(70));
+        assert_eq!(within(&[-1], 64), AckSet::full(64));
+        assert_eq!(within(&[0b1010], 3).words(), [0b10]);
+        assert!(within(&[0, 5], 64).is_empty());
+    }
 }

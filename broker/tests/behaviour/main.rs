@@ -3,6 +3,7 @@
 mod faults;
 mod lookup;
 mod publish;
+mod random;
 mod session;
 mod subscribe;
 mod world;

@@ -382,7 +382,7 @@ pub(crate) fn error_of(commands: &[Command]) -> ServerError {
     }
 }
 
-fn got(frame: Frame) -> Got {
+pub(crate) fn got(frame: Frame) -> Got {
     let (Command::Message(message), Some(payload)) = (frame.command, frame.payload) else {
         panic!("not a message");
     };
