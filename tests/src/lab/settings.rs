@@ -86,8 +86,7 @@ impl Settings {
     fn common(cluster: &str) -> Self {
         let mut settings = Self::default();
         settings.local(cluster);
-        for key in ["Ensemble", "WriteQuorum", "AckQuorum"] {
-            let key = if key == "Ensemble" { "EnsembleSize" } else { key };
+        for key in ["EnsembleSize", "WriteQuorum", "AckQuorum"] {
             settings.set(&format!("managedLedgerDefault{key}"), 1); // there is one bookie
         }
         settings.set("managedLedgerCacheSizeMB", 64);
