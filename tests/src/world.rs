@@ -18,6 +18,7 @@
 
 mod book;
 mod clock;
+mod consuming;
 
 mod faults;
 mod heard;
@@ -39,6 +40,7 @@ use geminga_core::{
 };
 
 pub use book::{Book, Occurrence};
+pub use consuming::text;
 pub use setup::Setup;
 pub use trace::{Trace, describe};
 

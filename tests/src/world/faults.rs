@@ -130,6 +130,11 @@ impl World {
         self.network.links().filter(|(_, l)| l.peer == peer).map(|(id, _)| id).collect()
     }
 
+    /// The links of a client.
+    pub fn links_of_client(&self, client: usize) -> Vec<LinkId> {
+        self.network.links().filter(|(_, l)| l.client == client).map(|(id, _)| id).collect()
+    }
+
     fn hold_all(&mut self, direction: Direction, held: bool) {
         self.settle();
         let now = self.now().mono;
