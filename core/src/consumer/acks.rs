@@ -107,20 +107,19 @@ impl Acks {
     /// Everything up to here is done: a whole entry, or a batch up to `index` of `batch_size` (0 when unknown).
     #[inline]
     pub(crate) fn cumulative(&mut self, entry: EntryId, member: Option<(u32, u32)>) {
-        let before = ((entry.0, entry.1 - 1), i32::MAX);
         let target = match member {
             None => (entry, i32::MAX),
             Some((index, batch_size)) => {
                 let index_level = self.index_level;
                 match self.set_of(entry, batch_size) {
                     // Of a batch of unknown size nothing can be said, but everything before it is done.
-                    Err(UnknownBatchSize) => before,
+                    Err(UnknownBatchSize) => before(entry),
                     Ok(set) => {
                         set.clear_through(index);
                         match set.is_empty() {
                             true => (entry, i32::MAX),
                             false if index_level => (entry, index as i32),
-                            false => before,
+                            false => before(entry),
                         }
                     }
                 }
@@ -150,6 +149,10 @@ impl Acks {
         self.open.remove(&entry);
         if let Some(set) = set {
             self.open.insert(entry, set);
+        }
+        // Without its set, what waits for a part of the entry would speak of the whole: it speaks of what is before it.
+        if self.cumulative.is_some_and(|(e, index)| e == entry && index != i32::MAX) {
+            self.cumulative = Some(before(entry));
         }
     }
 
@@ -224,6 +227,11 @@ impl Acks {
     }
 }
 
+/// Everything before an entry.
+fn before(entry: EntryId) -> (EntryId, i32) {
+    ((entry.0, entry.1 - 1), i32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +300,18 @@ mod tests {
         assert_eq!(acks.take().cumulative, Some((E, vec![0b1100])));
         acks.cumulative(E, Some((0, 4)));
         assert_eq!(acks.pending(), 0, "a lower one is old news");
+    }
+
+    #[test]
+    fn a_cumulative_ack_that_waits_never_grows_to_the_batch_when_it_comes_again() {
+        for set in [None, Some(AckSet::from_words(&[0b1110]))] {
+            let mut acks = Acks::new(true);
+            acks.cumulative(E, Some((1, 4)));
+            acks.redelivered(E, set);
+            assert_eq!(acks.take().cumulative, Some(((7, 2), vec![])));
+            acks.cumulative(E, Some((1, 4)));
+            assert_eq!(acks.take().cumulative, Some((E, vec![0b1100])), "the application says it again");
+        }
     }
 
     #[test]
