@@ -275,7 +275,13 @@ impl Subscription {
         if !matches!(self.mode, Mode::SingleActive(_)) {
             return;
         }
-        let Some(offset) = log.offset(position) else { return };
+        let Some(offset) = log.offset(position) else {
+            // No entry is there, as before the first of a ledger; a position behind the last entry is refused, as in Pulsar.
+            if log.last().is_some_and(|(last, ..)| position <= last) {
+                self.state.cursor.ack_below(log.offset_at_or_after(position));
+            }
+            return;
+        };
         if ack_set.is_empty() {
             self.state.cursor.ack_below(offset + 1);
         } else {
