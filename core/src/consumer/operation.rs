@@ -5,6 +5,7 @@
 
 use super::Consumers;
 use super::last_id::Ends;
+use super::part::Closing;
 use crate::error::{Error, ErrorKind};
 use crate::hub::Hub;
 use crate::io::{ConsumerId, Event, OpId, Position, Reply};
@@ -63,14 +64,25 @@ impl Consumers {
     }
 
     fn start(&mut self, hub: &mut Hub, op: OpId) {
-        let Some(operation) = self.operations.get_mut(&op) else { return };
-        let Some(handle) = self.handles.get(operation.handle.0) else { return };
+        let Consumers { handles, parts, operations } = self;
+        let Some(operation) = operations.get_mut(&op) else { return };
+        let Some(handle) = handles.get(operation.handle.0) else { return };
         let kind = operation.kind;
         operation.waiting = match kind {
-            Kind::Seek(Position::Id(id)) => match handle.part_of(&id) {
-                Ok(slot) => vec![slot],
-                Err(error) => return self.complete(hub, op, Err(error)),
-            },
+            Kind::Seek(Position::Id(id)) => {
+                let checked = handle.part_of(&id).and_then(|slot| {
+                    parts.get(slot).map_or(Ok(()), |part| part.check_member(&id, "seeking to")).map(|()| slot)
+                });
+                match checked {
+                    Ok(slot) => vec![slot],
+                    Err(error) => return self.complete(hub, op, Err(error)),
+                }
+            }
+            // A partition whose subscription is gone already was unsubscribed by an earlier try.
+            Kind::Unsubscribe => {
+                let is_there = |slot: &Slot| parts.get(*slot).is_some_and(|p| p.closing == Closing::No);
+                handle.slots().filter(is_there).collect()
+            }
             _ => handle.slots().collect(),
         };
         if kind == Kind::Available && self.is_known_available(op) {
