@@ -19,6 +19,8 @@ use crate::wire::proto;
 pub(crate) struct LastId {
     asked: Vec<OpId>,
     waiting: Vec<OpId>,
+    /// An answer is on its way, perhaps for nobody any more.
+    in_flight: bool,
     /// The newest answer. Topics only grow, so what it says is there is there.
     pub(crate) cached: Option<MessageId>,
 }
@@ -45,12 +47,13 @@ impl Part {
 
     /// Asks, if somebody waits and it makes sense now.
     pub(crate) fn ask_last_id(&mut self, hub: &mut Hub) {
-        let LastId { asked, waiting, .. } = &mut self.last_id;
-        if waiting.is_empty() || !asked.is_empty() || self.seek.is_some() {
+        let LastId { asked, waiting, in_flight, .. } = &mut self.last_id;
+        if waiting.is_empty() || *in_flight || self.seek.is_some() {
             return;
         }
         if let Some(id) = self.attach.connection() {
-            std::mem::swap(asked, waiting);
+            *in_flight = true;
+            asked.append(waiting);
             self.request_last_id(hub, id);
         }
     }
@@ -79,6 +82,7 @@ impl Part {
 
     /// The answer came: who gets it. After a broken link it is asked for again on the next one.
     pub(crate) fn last_id_answered(&mut self, hub: &mut Hub, result: &Result<Ends, Error>) -> Vec<OpId> {
+        self.last_id.in_flight = false;
         let mut asked = std::mem::take(&mut self.last_id.asked);
         match result {
             Err(error) if is_link_error(error) => {

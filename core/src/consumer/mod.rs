@@ -293,7 +293,7 @@ impl Consumers {
                 return self.finish_close(hub, parent);
             }
             RequestKind::Subscribe if p.attach.is_current(ticket) => p.subscribed(hub, id, result),
-            RequestKind::Seek => p.seek_answered(hub, ticket, result),
+            RequestKind::Seek => p.seek_answered(hub, id, ticket, result),
             RequestKind::LastMessageId => return self.last_id_answered(hub, part, ticket, result),
             RequestKind::Unsubscribe => return self.unsubscribe_answered(hub, part, result),
             _ => return,
@@ -476,8 +476,8 @@ impl Consumers {
 
     #[inline]
     fn receive(&mut self, hub: &mut Hub, id: ConsumerId) -> Option<Message> {
-        let handle = self.handles.get_mut(id.0).filter(|h| h.is_open())?;
-        while let Some(slot) = handle.ready.front().copied() {
+        let handle = self.handles.get_mut(id.0)?;
+        while let Some(slot) = handle.ready.front().copied().filter(|_| handle.is_open()) {
             let Some(part) = self.parts.get_mut(slot) else {
                 handle.ready.pop_front();
                 continue;

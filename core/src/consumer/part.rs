@@ -101,8 +101,8 @@ pub(crate) struct Part {
     pub(super) filter: Option<Filter>,
     pub(super) seek: Option<Seek>,
     pub(super) next_seek: Option<(OpId, Position)>,
-    /// The broker's cursor was put where `reading.start` says; the next SUBSCRIBE finds it there.
-    pub(super) placed: bool,
+    /// On this connection the broker's cursor was put where `reading.start` says; the next SUBSCRIBE on it finds it there.
+    pub(super) placed: Option<ConnId>,
     /// The next attempt to attach waits for the answer to a SEEK.
     pub(super) held: bool,
     /// The attempt in which it was asked where the end of the topic is.
@@ -157,7 +157,7 @@ impl Part {
             filter: None,
             seek: None,
             next_seek: None,
-            placed: false,
+            placed: None,
             held: false,
             pinning: None,
             last_id: LastId::default(),
@@ -478,7 +478,7 @@ impl Part {
     }
 
     #[inline]
-    fn check_member(&self, id: &MessageId, doing: &str) -> Result<(), Error> {
+    pub(super) fn check_member(&self, id: &MessageId, doing: &str) -> Result<(), Error> {
         let known = id.batch_size > 0 && id.batch_index >= 0;
         if !known || (id.batch_index < id.batch_size && id.batch_size <= MAX_BATCH_SIZE) {
             return Ok(());

@@ -73,7 +73,7 @@ impl Part {
 
     /// The subscription is there: goes to the position that it should have, or begins delivery.
     pub(crate) fn position(&mut self, hub: &mut Hub, id: ConnId) -> Outcome {
-        let placed = std::mem::take(&mut self.placed);
+        let placed = self.placed.take() == Some(id);
         if self.seek.as_ref().is_some_and(|s| s.stage == Stage::Waiting) {
             self.write_seek(hub, id);
             return Outcome::default();
@@ -144,7 +144,7 @@ impl Part {
         let (message_id, message_publish_time) = match seek.to {
             Position::Earliest => (Some(MessageId::EARLIEST.to_proto()), None),
             Position::Latest => (Some(MessageId::LATEST.to_proto()), None),
-            Position::Id(id) => (Some(seek_id(id)), None),
+            Position::Id(id) => (Some(seek_id(id, self.config.start_message_id_inclusive)), None),
             Position::PublishTime(unix_ms) => (None, Some(unix_ms)),
         };
         let consumer_id = self.wire_id();
@@ -157,13 +157,14 @@ impl Part {
     pub(crate) fn seek_answered(
         &mut self,
         hub: &mut Hub,
+        id: ConnId,
         ticket: Ticket,
         result: Result<Command, Error>,
     ) -> Outcome {
         let asked = Stage::Asked(ticket.attempt);
         let Some(seek) = self.seek.as_mut().filter(|s| s.stage == asked) else { return Outcome::default() };
         let outcome = match result {
-            Ok(Command::Success(_)) => self.seek_succeeded(hub),
+            Ok(Command::Success(_)) => self.seek_succeeded(hub, id),
             Ok(other) => {
                 let why = format!("the broker answered SEEK with {}", other.name());
                 self.seek_failed(hub, Error::new(ErrorKind::UnknownError, "", why))
@@ -180,7 +181,7 @@ impl Part {
         outcome
     }
 
-    fn seek_succeeded(&mut self, hub: &mut Hub) -> Outcome {
+    fn seek_succeeded(&mut self, hub: &mut Hub, on: ConnId) -> Outcome {
         let Some(seek) = &mut self.seek else { return Outcome::default() };
         seek.stage = Stage::Done;
         let to = seek.to;
@@ -192,7 +193,7 @@ impl Part {
         self.newest = None;
         self.reading = Reading::new(Some(to), self.config.start_message_id_inclusive);
         // The last message itself is found only now that nothing older is in the way.
-        self.placed = !(to == Position::Latest && self.reading.inclusive && !self.durable);
+        self.placed = (to != Position::Latest || !self.reading.inclusive || self.durable).then_some(on);
         match self.attach.connection() {
             // This broker did not close the consumer.
             Some(id) => self.position(hub, id),
@@ -275,12 +276,15 @@ impl Part {
     }
 }
 
-/// The id in a SEEK: for a batch member with the members before it marked as acknowledged.
-fn seek_id(id: MessageId) -> proto::MessageIdData {
+/// The id in a SEEK: for a batch member with the members marked as acknowledged that are not to be delivered. One at least
+/// stays, as a set without any would mean a whole batch.
+fn seek_id(id: MessageId, inclusive: bool) -> proto::MessageIdData {
     let mut data = id.to_proto();
-    if id.batch_index > 0 && id.batch_index < id.batch_size {
+    let next = id.batch_index.saturating_add(1);
+    let first = if inclusive || next == id.batch_size { id.batch_index } else { next };
+    if first > 0 && first < id.batch_size {
         let mut set = AckSet::full(id.batch_size as u32);
-        set.clear_through(id.batch_index as u32 - 1);
+        set.clear_through(first as u32 - 1);
         data.ack_set = set.into_words();
     }
     data
@@ -293,9 +297,21 @@ mod tests {
     #[test]
     fn a_seek_into_a_batch_marks_the_members_before_it() {
         let id = MessageId::new(1, 2, -1);
-        assert_eq!(seek_id(id.in_batch(3, 5)).ack_set, [0b11000]);
-        assert!(seek_id(id.in_batch(0, 5)).ack_set.is_empty());
-        assert!(seek_id(id.in_batch(3, 0)).ack_set.is_empty());
-        assert!(seek_id(id).ack_set.is_empty());
+        let rows: [(i32, i32, bool, &[i64]); 9] = [
+            (3, 5, true, &[0b11000]),
+            (3, 5, false, &[0b10000]),
+            (4, 5, true, &[0b10000]),
+            (4, 5, false, &[0b10000]),
+            (0, 5, true, &[]),
+            (0, 5, false, &[0b11110]),
+            (0, 1, false, &[]),
+            (3, 0, false, &[]),
+            (i32::MAX, 0, false, &[]),
+        ];
+        for (index, size, inclusive, set) in rows {
+            let id = id.in_batch(index, size);
+            assert_eq!(seek_id(id, inclusive).ack_set, set, "{id} {inclusive}");
+        }
+        assert!(seek_id(id, false).ack_set.is_empty());
     }
 }

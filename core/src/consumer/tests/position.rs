@@ -88,7 +88,7 @@ fn an_inclusive_seek_into_a_batch_begins_with_that_member() {
         let (consumer, wire) = s.open(ConsumerConfig { start_message_id_inclusive: inclusive, ..config() });
         let op = s.on(consumer, |mut c, now| c.seek(now, Position::Id(id(4).in_batch(1, 4))));
         let seek = expect_seek(&mut s);
-        assert_eq!(seek.message_id.unwrap().ack_set, [0b1110]);
+        assert_eq!(seek.message_id.unwrap().ack_set, [if inclusive { 0b1110 } else { 0b1100 }]);
         s.say(close_consumer(wire));
         s.say(success(seek.request_id));
         s.ms(1000);
@@ -182,8 +182,10 @@ fn a_seek_without_connection_waits_and_times_out() {
 fn a_seek_to_a_foreign_id_is_refused() {
     let mut s = Script::new();
     let (consumer, _) = s.open(config());
-    let op = s.on(consumer, |mut c, now| c.seek(now, Position::Id(MessageId::new(1, 1, 4))));
-    assert_eq!(s.completed(op).unwrap_err().kind(), ErrorKind::InvalidMessage);
+    for wrong in [MessageId::new(1, 1, 4), id(1).in_batch(7, 7), id(1).in_batch(i32::MAX - 1, i32::MAX)] {
+        let op = s.on(consumer, |mut c, now| c.seek(now, Position::Id(wrong)));
+        assert_eq!(s.completed(op).unwrap_err().kind(), ErrorKind::InvalidMessage);
+    }
     s.silent();
 }
 
@@ -412,4 +414,45 @@ fn a_reader_does_not_acknowledge_what_its_start_skips() {
     assert_eq!(s.drain(reader), ["c"]);
     s.ms(1000);
     assert_eq!(s.ack(), (true, vec![(4, vec![])]));
+}
+
+#[test]
+fn a_seek_by_time_is_repeated_when_the_link_broke_behind_its_answer() {
+    let mut s = Script::new();
+    let (reader, wire) = s.open_reader(ReaderConfig::new(TOPIC, Position::Earliest));
+    s.flow();
+    let op = s.on(reader, |mut c, now| c.seek(now, Position::PublishTime(77)));
+    let seek = expect_seek(&mut s);
+    s.say(close_consumer(wire));
+    s.say(success(seek.request_id));
+    // The broker restarts: what it knew of the reader's cursor is gone.
+    s.cut();
+    s.advance(Duration::from_secs(2));
+    s.accept();
+    let seek = expect_seek(&mut s);
+    assert_eq!(seek.message_publish_time, Some(77));
+    assert!(s.is_pending(op));
+    s.say(close_consumer(wire));
+    s.say(success(seek.request_id));
+    s.advance(Duration::from_secs(2));
+    s.accept();
+    assert_eq!(s.flow(), 1000);
+    assert!(s.completed(op).is_ok());
+}
+
+#[test]
+fn a_question_that_was_given_up_leaves_its_answer_to_nobody_else() {
+    let mut s = Script::with(|c| c.operation_timeout = Duration::from_secs(2));
+    let (reader, _) = s.open_reader(ReaderConfig::new(TOPIC, Position::Earliest));
+    s.flow();
+    let first = ask_available(&mut s, reader);
+    expect_last_id(&mut s);
+    s.ms(1900);
+    let second = ask_available(&mut s, reader);
+    s.ms(100);
+    assert_eq!(s.completed(first).unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(s.is_pending(second));
+    let request = expect_last_id(&mut s);
+    s.say(last_id(request, id(3), None));
+    assert!(available(&mut s, second));
 }
