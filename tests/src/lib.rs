@@ -3,4 +3,5 @@
 pub mod java;
 pub mod lab;
 pub mod network;
+pub mod suite;
 pub mod world;

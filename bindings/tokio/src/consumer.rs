@@ -252,7 +252,8 @@ impl Consumer {
     }
 
     /// Closes the consumer, its acknowledgements sent, and waits until the broker knows. Closing twice is fine.
-    /// Cancel-safe: it closes all the same.
+    /// Cancel-safe: it closes all the same. While it is reconnecting there is nobody to tell: then acknowledgements since the
+    /// connection was lost are lost too, and those messages come again.
     pub async fn close(&self) -> Result<(), Error> {
         self.inner.close().await
     }
