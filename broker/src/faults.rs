@@ -70,7 +70,8 @@ pub enum FaultKind {
     /// A request is handled so much later; those behind it are not held up. For SEND: it is stored at once, and its
     /// receipt and all later ones of the link wait.
     Delay(Request, Duration),
-    /// A request is refused with this error and text. For SEND: SEND_ERROR, and nothing is stored.
+    /// A request is refused with this error and text. For SEND: SEND_ERROR, and nothing is stored; unless the error is
+    /// about this one message (checksum, not allowed), the topic's producers are closed, as after a failed write.
     Refuse(Request, ServerError, String),
     /// A request is read and forgotten.
     Ignore(Request),

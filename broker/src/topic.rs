@@ -136,7 +136,12 @@ impl Topic {
             && let Some(FaultKind::Refuse(_, error, message)) =
                 ctx.faults.take(place, |k| matches!(k, FaultKind::Refuse(Request::Send | Request::Any, ..)))
         {
-            return send_error(link, send, error, &message, ctx);
+            let refused = send_error(link, send, error, &message, ctx);
+            // Only these concern one message. After any other the topic is fenced: what follows must not overtake it.
+            if !matches!(error, ServerError::ChecksumError | ServerError::NotAllowedError) {
+                self.close_producers(None, ctx);
+            }
+            return refused;
         }
         let Some(header) = EntryHeader::read(payload.metadata) else { return Published::Close };
         let highest = send.highest_sequence_id().max(send.sequence_id);
