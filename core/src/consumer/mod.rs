@@ -24,6 +24,7 @@ mod queue;
 mod reader;
 mod seek;
 mod subscribe;
+mod suspects;
 #[cfg(test)]
 mod tests;
 mod view;

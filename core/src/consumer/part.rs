@@ -15,6 +15,7 @@ use super::permits::Permits;
 use super::position::{Filter, Reading};
 use super::queue::{Queue, Skipped};
 use super::seek::Seek;
+use super::suspects::Suspects;
 use crate::attach::{Attach, Step};
 use crate::config::{ConsumerConfig, InitialPosition};
 use crate::connection::RequestKind;
@@ -118,6 +119,7 @@ pub(crate) struct Part {
     auto_ack: bool,
     /// Counts requests to redeliver everything; deliveries of an older epoch are stale.
     epoch: u64,
+    suspects: Suspects,
     ack_timer: bool,
 }
 
@@ -169,6 +171,7 @@ impl Part {
             late,
             auto_ack,
             epoch: 0,
+            suspects: Suspects::default(),
             ack_timer: false,
         }
     }
@@ -349,11 +352,22 @@ impl Part {
         }
     }
 
-    /// An entry that cannot be read gives its permits back at once.
+    /// An entry that cannot be read gives its permits back at once. One with a wrong checksum comes again: it may have been
+    /// damaged on the way only.
     fn refuse(&mut self, hub: &mut Hub, id: &proto::MessageIdData, refused: &Refused) {
         self.permits.arrived(refused.permits);
         self.permits.settled(u64::from(refused.permits));
         let id = MessageId { partition: self.partition, ..MessageId::from(id) };
+        let entry = (id.ledger_id, id.entry_id);
+        if refused.why == Why::Corrupt(ValidationError::ChecksumMismatch)
+            && self.persistent
+            && self.suspects.may_be_sound(entry)
+        {
+            return match self.is_ordered() {
+                true => self.redeliver_all(hub),
+                false => self.redeliver(hub, &BTreeSet::from([entry])),
+            };
+        }
         if let Why::Corrupt(error) = refused.why {
             self.discard(hub, id, error);
         }

@@ -73,9 +73,17 @@ fn members_that_the_broker_did_not_charge_give_back_nothing() {
 }
 
 #[test]
-fn a_corrupt_batch_gives_back_its_permits_and_is_discarded_with_the_reason() {
+fn a_batch_with_a_wrong_checksum_is_asked_for_again_and_at_last_discarded_with_the_reason() {
     let mut s = Script::new();
     let (consumer, wire) = s.open(queue_of(10));
+    for _ in 0..2 {
+        s.send(&[Delivery::batch(wire, 0, &["a"; 5]).corrupt().frame()]);
+        match s.next() {
+            Command::RedeliverUnacknowledgedMessages(again) => assert!(again.message_ids.is_empty()),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(s.flow(), 5);
+    }
     s.send(&[Delivery::batch(wire, 0, &["a"; 5]).corrupt().frame()]);
     match s.next() {
         Command::Ack(ack) => {
