@@ -42,7 +42,7 @@ use geminga_core::{
 pub use book::{Book, Occurrence};
 pub use consuming::text;
 pub use setup::Setup;
-pub use trace::{Trace, describe};
+pub use trace::{Lines, Trace, describe};
 
 use crate::network::{Delivery, Direction, Network, Parcel, Peer};
 use clock::Clock;
@@ -159,7 +159,7 @@ impl World {
             broker,
             network,
             script: Script::default(),
-            trace: Trace::new(setup.trace, origin),
+            trace: Trace::new(setup.trace, setup.lines.clone().unwrap_or_default(), origin),
             book: Book::default(),
             rng,
             seed,
@@ -609,7 +609,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if std::thread::panicking() && self.trace.is_on() {
+        if std::thread::panicking() && self.trace.is_on() && self.setup.lines.is_none() {
             eprintln!("--- the last of the world of seed {} (seconds since its start)", self.seed);
             for line in self.trace.lines() {
                 eprintln!("{line}");

@@ -23,10 +23,10 @@ impl Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let command = Shell::cargo(["test", "--release", "-p", "geminga-tests", "--test", "sim"])
-        .env("GEMINGA_SEEDS", options.seeds.to_string())
+        .env("GEMINGA_SIM_SEEDS", options.seeds.to_string())
         .within(Duration::from_secs(4 * 60 * 60));
     match options.seed {
-        Some(seed) => command.env("GEMINGA_SEED", seed.to_string()).args(["--", "--nocapture"]).run(),
+        Some(seed) => command.env("GEMINGA_SIM_SEED", seed.to_string()).args(["--", "--nocapture"]).run(),
         None => command.run(),
     }
 }

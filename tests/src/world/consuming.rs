@@ -155,6 +155,7 @@ impl World {
     /// Acknowledges one message.
     pub fn try_ack(&mut self, consumer: ConsumerAt, id: MessageId) -> Result<(), Error> {
         let now = self.now();
+        self.trace.note(now.mono, || format!("client {} acks {id} on {:?}", consumer.client, consumer.id));
         let client = self.machine(consumer.client);
         client.consumer(consumer.id).and_then(|mut view| view.acknowledge(now, &id))
     }
@@ -169,6 +170,8 @@ impl World {
     /// Acknowledges a message and all before it.
     pub fn try_ack_cumulative(&mut self, consumer: ConsumerAt, id: MessageId) -> Result<(), Error> {
         let now = self.now();
+        self.trace
+            .note(now.mono, || format!("client {} acks up to {id} on {:?}", consumer.client, consumer.id));
         let client = self.machine(consumer.client);
         client.consumer(consumer.id).and_then(|mut view| view.acknowledge_cumulative(now, &id))
     }
@@ -176,6 +179,7 @@ impl World {
     /// Acknowledges a message negatively, which must be possible.
     pub fn nack(&mut self, consumer: ConsumerAt, id: MessageId) {
         let now = self.now();
+        self.trace.note(now.mono, || format!("client {} nacks {id} on {:?}", consumer.client, consumer.id));
         let client = self.machine(consumer.client);
         let done = client.consumer(consumer.id).and_then(|mut view| view.negative_acknowledge(now, &id));
         if let Err(error) = done {

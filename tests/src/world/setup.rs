@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use geminga_broker::{ClusterConfig, NodeConfig};
 use geminga_core::ClientConfig;
 
+use super::trace::Lines;
 use crate::network::Conditions;
 
 /// The settings of a world. The default is one healthy broker at `pulsar://broker-0:6650`.
@@ -26,6 +27,8 @@ pub struct Setup {
     pub credentials: Option<Vec<u8>>,
     /// How many lines of history are kept.
     pub trace: usize,
+    /// Where they are kept, for who reads them himself; otherwise a panic prints them.
+    pub lines: Option<Lines>,
 }
 
 impl Setup {
@@ -47,6 +50,7 @@ impl Default for Setup {
             refusing: BTreeSet::new(),
             credentials: None,
             trace: 400,
+            lines: None,
         };
         setup.brokers(1);
         setup

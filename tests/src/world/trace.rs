@@ -2,31 +2,35 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use geminga_broker::LinkId;
 use geminga_core::Mono;
-use geminga_core::wire::{Command, frame};
+use geminga_core::wire::{Command, Frame, frame};
 
 use crate::network::Direction;
 
 const LARGEST_FRAME: usize = 64 << 20;
+
+/// Lines of a trace, shared with whoever outlives the world.
+pub type Lines = Arc<Mutex<VecDeque<String>>>;
 
 /// The last lines of a world's history.
 ///
 /// Shape: off by default in long runs, because a run can be repeated with it switched on.
 #[derive(Debug)]
 pub struct Trace {
-    lines: VecDeque<String>,
+    lines: Lines,
     kept: usize,
     origin: Mono,
     taps: BTreeMap<(LinkId, Direction), BytesMut>,
 }
 
 impl Trace {
-    /// Keeps the last `kept` lines, none for 0. Times are written relative to `origin`.
-    pub fn new(kept: usize, origin: Mono) -> Self {
-        Trace { lines: VecDeque::new(), kept, origin, taps: BTreeMap::new() }
+    /// Keeps the last `kept` lines in `lines`, none for 0. Times are written relative to `origin`.
+    pub fn new(kept: usize, lines: Lines, origin: Mono) -> Self {
+        Trace { lines, kept, origin, taps: BTreeMap::new() }
     }
 
     /// Whether anything is kept.
@@ -39,11 +43,12 @@ impl Trace {
         if self.kept == 0 {
             return;
         }
-        if self.lines.len() == self.kept {
-            self.lines.pop_front();
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == self.kept {
+            lines.pop_front();
         }
         let at = now.since(self.origin).as_micros();
-        self.lines.push_back(format!("{:>6}.{:06} {}", at / 1_000_000, at % 1_000_000, line()));
+        lines.push_back(format!("{:>6}.{:06} {}", at / 1_000_000, at % 1_000_000, line()));
     }
 
     /// Adds a line for each command that ends in these bytes of a link.
@@ -56,20 +61,21 @@ impl Trace {
         let arrow = if direction == Direction::Up { "->" } else { "<-" };
         while let Ok(Some(whole)) = frame::split(&mut buffer, LARGEST_FRAME) {
             let len = whole.len();
-            self.note(now, || {
-                let what = match frame::decode(whole) {
-                    Ok(frame) => describe(&frame.command),
-                    Err(error) => format!("undecodable frame of {len} bytes: {error}"),
-                };
-                format!("client {client} {arrow} link {} {what}", link.0)
-            });
+            let what = match frame::decode(whole) {
+                // Proof of life would push everything else out of the lines kept.
+                Ok(Frame { command: Command::Ping | Command::Pong, .. }) => continue,
+                Ok(frame) => describe(&frame.command),
+                Err(error) => format!("undecodable frame of {len} bytes: {error}"),
+            };
+            self.note(now, || format!("client {client} {arrow} link {} {what}", link.0));
         }
         self.taps.insert((link, direction), buffer);
     }
 
     /// The lines, oldest first.
-    pub fn lines(&self) -> impl Iterator<Item = &str> {
-        self.lines.iter().map(String::as_str)
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        Vec::from_iter(lines.iter().cloned()).into_iter()
     }
 }
 
