@@ -309,9 +309,10 @@ impl Drop for Driver {
         let shared = self.shared.clone();
         let mut state = shared.lock();
         if state.has_ended() {
+            shared.release(state);
             return;
         }
-        let orphaned = self.last || state.is_closing() || shared.is_poisoned();
+        let orphaned = self.last || state.is_closing();
         if orphaned {
             let detail = match std::thread::panicking() {
                 true => "the client's driver panicked",
@@ -338,11 +339,41 @@ impl Drop for Driver {
         state.rung = false;
         state.armed = None;
         shared.release(state);
-        tracing::info!("the runtime of the client has shut down; a thread of its own takes over");
+        match std::thread::panicking() {
+            true => tracing::error!("the client's driver panicked; a thread of its own takes over"),
+            false => {
+                tracing::info!("the runtime of the client has shut down; a thread of its own takes over")
+            }
+        }
         if let Err(error) = runtime::own_thread(shared.clone()) {
             let mut state = shared.lock();
             state.end(Err(error));
             shared.release(state);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use crate::Client;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_under_the_lock_is_the_error_of_all_who_wait() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("pulsar://{}", listener.local_addr().unwrap())).unwrap();
+        let creation = tokio::spawn(client.producer("t").create());
+        let (mut accepted, _) = listener.accept().await.unwrap();
+        let shared = client.inner.shared.clone();
+        let bug = || shared.with(|_, _| panic!("a bug in a command"));
+        assert!(catch_unwind(AssertUnwindSafe(bug)).is_err());
+        let error = creation.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+        assert_eq!(client.close().await.unwrap_err().kind(), ErrorKind::Interrupted);
+        // And nothing stays: the socket is closed.
+        tokio::io::copy(&mut accepted, &mut tokio::io::sink()).await.unwrap();
     }
 }

@@ -248,29 +248,32 @@ async fn connect(endpoint: Endpoint, tls: Arc<Tls>, limit: Duration) -> Result<S
         .await
         .map_err(|_| slow())?
         .map_err(|e| unreachable(format!("{host}: {e}")))?;
-    let addresses = in_turn(found);
+    let tcp = dial(host, &in_turn(found), end).await.map_err(unreachable)?;
+    // Without it a small write may wait for the answer to the one before; the link works all the same.
+    if let Err(e) = tcp.set_nodelay(true) {
+        tracing::debug!(%endpoint, error = %e, "TCP_NODELAY was refused");
+    }
+    match endpoint.tls {
+        false => Ok(Stream::Plain(tcp)),
+        true => match timeout_at(end, tls.connect(host, tcp)).await {
+            Ok(stream) => Ok(Stream::Tls(Box::new(stream?))),
+            Err(_) => Err(slow()),
+        },
+    }
+}
+
+/// The first address that answers; each has its share of the time until `end`.
+async fn dial(host: &str, addresses: &[SocketAddr], end: Instant) -> Result<TcpStream, String> {
     let mut why = format!("{host} has no address");
     for (i, address) in addresses.iter().enumerate() {
         let share = end.saturating_duration_since(Instant::now()) / (addresses.len() - i) as u32;
         match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(tcp)) => {
-                // Without it a small write may wait for the answer to the one before; the link works all the same.
-                if let Err(e) = tcp.set_nodelay(true) {
-                    tracing::debug!(%endpoint, error = %e, "TCP_NODELAY was refused");
-                }
-                return match endpoint.tls {
-                    false => Ok(Stream::Plain(tcp)),
-                    true => match timeout_at(end, tls.connect(host, tcp)).await {
-                        Ok(stream) => Ok(Stream::Tls(Box::new(stream?))),
-                        Err(_) => Err(slow()),
-                    },
-                };
-            }
+            Ok(Ok(tcp)) => return Ok(tcp),
             Ok(Err(e)) => why = format!("{address}: {e}"),
             Err(_) => why = format!("{address} did not answer within {share:?}"),
         }
     }
-    Err(unreachable(why))
+    Err(why)
 }
 
 /// The addresses without doubles, families in turn, so that a broken family costs one try and not all.
@@ -342,6 +345,8 @@ impl AsyncWrite for Stream {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpSocket;
+
     use super::*;
 
     #[test]
@@ -350,6 +355,33 @@ mod tests {
         let turn = in_turn(all.iter().map(|a| a.parse().unwrap()));
         let turn: Vec<String> = turn.iter().map(ToString::to_string).collect();
         assert_eq!(turn, ["[::1]:1", "127.0.0.1:1", "[::2]:1", "127.0.0.2:1", "[::3]:1"]);
+    }
+
+    /// Two addresses that fail in the two ways there are, before one that works.
+    #[tokio::test]
+    async fn pb008_all_addresses_of_a_name_are_tried_within_the_connection_timeout() {
+        let bound = || {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            socket
+        };
+        let refusing = bound();
+        let dead = refusing.local_addr().unwrap();
+        // The kernel drops further attempts once those that nobody accepts fill its queue.
+        let full = bound().listen(0).unwrap();
+        let silent = full.local_addr().unwrap();
+        let mut queued = Vec::new();
+        let brief = Duration::from_millis(200);
+        while let Ok(connected) = timeout(brief, TcpStream::connect(silent)).await {
+            queued.push(connected.unwrap());
+        }
+        let good = bound().listen(1).unwrap();
+        let address = good.local_addr().unwrap();
+        let end = Instant::now() + Duration::from_secs(4);
+        let tcp = dial("name", &[dead, silent, address], end).await.unwrap();
+        assert_eq!(tcp.peer_addr().unwrap(), address);
+        let why = dial("name", &[silent, dead], Instant::now() + brief).await.unwrap_err();
+        assert!(why.contains(&dead.to_string()), "{why}");
     }
 
     #[test]

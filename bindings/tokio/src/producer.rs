@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use geminga_core::{
-    AccessMode, Batching, Compression, Error, ErrorKind, HandleId, HashingScheme, MessageId, Now,
-    OutgoingMessage, ProducerConfig, ProducerId, Routing, SendError,
+    AccessMode, Batching, Compression, Error, ErrorKind, HandleId, HashingScheme, MessageId, MessageRouter,
+    Now, OutgoingMessage, ProducerConfig, ProducerId, Routing, SendError,
 };
 use tokio::task::coop::poll_proceed;
 
@@ -71,7 +72,8 @@ impl ProducerBuilder {
 
     /// How a message without key finds its partition. Default: in turn, a batch at a time.
     ///
-    /// A function of your own runs while the client is locked: it must be quick and must not call the client.
+    /// A function of your own runs while the client is locked: it must be quick and must not call the client. One that
+    /// panics fails the send, as does one that names a partition the topic doesn't have.
     pub fn routing(mut self, routing: Routing) -> Self {
         self.config.routing = routing;
         self
@@ -127,7 +129,10 @@ impl Drop for ProducerRef {
 }
 
 impl Producer {
-    pub(crate) async fn open(client: Arc<ClientRef>, config: ProducerConfig) -> Result<Producer, Error> {
+    pub(crate) async fn open(client: Arc<ClientRef>, mut config: ProducerConfig) -> Result<Producer, Error> {
+        if let Routing::Custom(router) = config.routing {
+            config.routing = Routing::Custom(contained(router));
+        }
         let (topic, block_if_queue_full) = (config.topic.clone(), config.block_if_queue_full);
         let id = client.shared.with(|state, now| {
             state.alive()?;
@@ -205,7 +210,7 @@ impl Producer {
         self.look(|p| p.is_connected()).unwrap_or(false)
     }
 
-    /// How many partitions it sends to, 0 when the topic is not partitioned.
+    /// How many partitions it sends to, 1 for a topic without, 0 once it is closed.
     pub fn partitions(&self) -> u32 {
         self.look(|p| p.partitions()).unwrap_or(0)
     }
@@ -269,6 +274,15 @@ impl Drop for Enqueue<'_> {
             self.producer.client.shared.with(|state, _| state.leave_room(self.producer.id, turn));
         }
     }
+}
+
+/// A function whose panics stay with the send that they happen in: under the lock they would end the client.
+fn contained(router: MessageRouter) -> MessageRouter {
+    let MessageRouter(route) = router;
+    MessageRouter(Arc::new(move |message, partitions| {
+        // No topic has such a partition, which core says; the panic itself was told by its hook.
+        catch_unwind(AssertUnwindSafe(|| route(message, partitions))).unwrap_or(u32::MAX)
+    }))
 }
 
 fn is_full(error: &Error) -> bool {

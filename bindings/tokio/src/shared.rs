@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub(crate) struct State {
 enum News {
     State(StateEvent),
     Opened(HandleId),
+    /// Its creation returns the error.
+    Refused(HandleId, Error),
     Closed(HandleId, Option<Error>),
 }
 
@@ -156,11 +159,13 @@ impl Shared {
     /// Runs a command on the machine, then sees to what it caused.
     #[inline]
     pub(crate) fn with<R>(&self, command: impl FnOnce(&mut State, Now) -> R) -> R {
+        let alarm = PanicAlarm(&self.bell);
         let mut state = self.lock();
         let now = state.clock.now();
         let result = command(&mut state, now);
         state.pump();
         let ring = state.needs_driver();
+        mem::forget(alarm);
         self.release(state);
         if ring {
             self.bell.ring();
@@ -170,13 +175,12 @@ impl Shared {
 
     /// The lock alone, for the driver, which sees to the rest itself with [`release`](Self::release).
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock ends the driver, which then tells everybody; until then the state can still be read.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a panic happened under the lock.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.state.is_poisoned()
+        self.state.lock().unwrap_or_else(|poisoned| {
+            let mut state = poisoned.into_inner();
+            // Half a change may be in there, so nothing is built on it any more; whoever waits is told.
+            state.end(Err(Error::new(ErrorKind::Interrupted, "", "the client panicked")));
+            state
+        })
     }
 
     /// Frees the lock, then wakes and tells everybody concerned.
@@ -189,20 +193,35 @@ impl Shared {
         let news = mem::take(&mut state.news);
         drop(state);
         for waker in wakes {
-            waker.wake();
+            // It is code of somebody's runtime: if it panics, the others are woken all the same.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("a waker panicked");
+            }
+        }
+        for news in &news {
+            if let News::State(event) = news {
+                // Without listeners nobody misses it.
+                drop(self.events.send(event.clone()));
+            }
         }
         for news in news {
             match news {
-                News::State(event) => {
-                    event.log();
-                    // Without listeners nobody misses it.
-                    drop(self.events.send(event));
-                }
+                News::State(event) => event.log(),
                 News::Opened(handle) => tracing::debug!(?handle, "open"),
+                News::Refused(handle, error) => tracing::debug!(?handle, %error, "not opened"),
                 News::Closed(handle, None) => tracing::debug!(?handle, "closed"),
                 News::Closed(handle, Some(error)) => tracing::warn!(?handle, %error, "closed"),
             }
         }
+    }
+}
+
+/// Has the driver look when a command panicked: the next to take the lock ends the client, and it must not be long.
+struct PanicAlarm<'a>(&'a Bell);
+
+impl Drop for PanicAlarm<'_> {
+    fn drop(&mut self) {
+        self.0.ring();
     }
 }
 
@@ -268,7 +287,11 @@ impl State {
                 self.set_phase(handle, Phase::Open);
             }
             Event::Closed(handle, error) => {
-                self.news.push(News::Closed(handle, error.clone()));
+                let opening = self.life(handle).is_some_and(|life| matches!(life.phase, Phase::Opening));
+                self.news.push(match &error {
+                    Some(error) if opening => News::Refused(handle, error.clone()),
+                    _ => News::Closed(handle, error.clone()),
+                });
                 self.set_phase(handle, Phase::Closed(error));
             }
             Event::Published { producer, batch, result, .. } => {
