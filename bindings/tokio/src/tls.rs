@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use geminga_core::{Error, ErrorKind, LinkError, LinkErrorKind};
 use tokio::net::TcpStream;
@@ -23,7 +23,7 @@ use tokio_rustls::rustls::{
 pub enum Pem {
     /// The text itself.
     Text(Vec<u8>),
-    /// A file, read when the client is built.
+    /// A file, read when the client is built and anew for each connection, so that it can be replaced in time.
     File(PathBuf),
 }
 
@@ -62,15 +62,23 @@ impl Default for TlsOptions {
     }
 }
 
+/// What the options' certificates and keys were when they were read.
+#[derive(PartialEq)]
+struct Material {
+    authorities: Option<Vec<u8>>,
+    certificate: Option<(Vec<u8>, Vec<u8>)>,
+}
+
 /// Opens TLS on a connected socket. The system's roots are read at the first use, since many clients never need them.
 pub(crate) struct Tls {
     options: TlsOptions,
-    config: OnceLock<Result<Arc<ClientConfig>, String>>,
+    /// The latest that worked. Sessions are resumed as long as it lasts, so it is made anew only for other certificates.
+    latest: Mutex<Option<(Material, Arc<ClientConfig>)>>,
 }
 
 impl Tls {
     pub(crate) fn new(options: TlsOptions) -> Self {
-        Tls { options, config: OnceLock::new() }
+        Tls { options, latest: Mutex::new(None) }
     }
 
     /// Reads the certificates, for errors at building time.
@@ -89,14 +97,11 @@ impl Tls {
     ) -> Result<TlsStream<TcpStream>, LinkError> {
         let failed = |message: String| LinkError { kind: LinkErrorKind::Tls, message };
         let tls = self.clone();
-        // Reading the system's roots takes milliseconds of file reading.
-        let config = match self.config.get() {
-            Some(config) => config.clone(),
-            None => tokio::task::spawn_blocking(move || tls.config())
-                .await
-                .map_err(|e| failed(format!("setting up TLS: {e}")))?,
-        };
-        let config = config.map_err(failed)?;
+        // Files are read, the system's roots among them.
+        let config = tokio::task::spawn_blocking(move || tls.config())
+            .await
+            .map_err(|e| failed(format!("setting up TLS: {e}")))?
+            .map_err(failed)?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| failed(format!("{host} is neither a host name nor an address")))?;
         TlsConnector::from(config).connect(name, tcp).await.map_err(|e| match tls_cause(&e) {
@@ -107,8 +112,25 @@ impl Tls {
         })
     }
 
+    /// The configuration for the certificates as they are now. Files that can't be used, since they are just being
+    /// replaced, say, leave the one before in place.
     fn config(&self) -> Result<Arc<ClientConfig>, String> {
-        self.config.get_or_init(|| self.options.build().map(Arc::new)).clone()
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let renewed = self.options.read().and_then(|material| match &*latest {
+            Some((before, config)) if *before == material => Ok(config.clone()),
+            _ => {
+                let config = Arc::new(self.options.build(&material)?);
+                *latest = Some((material, config.clone()));
+                Ok(config)
+            }
+        });
+        match (renewed, &*latest) {
+            (Err(why), Some((_, config))) => {
+                tracing::warn!(%why, "the certificates stay as they were");
+                Ok(config.clone())
+            }
+            (renewed, _) => renewed,
+        }
     }
 }
 
@@ -118,7 +140,17 @@ pub(crate) fn tls_cause(error: &std::io::Error) -> Option<&rustls::Error> {
 }
 
 impl TlsOptions {
-    fn build(&self) -> Result<ClientConfig, String> {
+    fn read(&self) -> Result<Material, String> {
+        let authorities =
+            self.authorities.as_ref().map(|pem| pem.read("trusted certificates")).transpose()?;
+        let certificate = match &self.certificate {
+            Some((chain, key)) => Some((chain.read("client certificate")?, key.read("client key")?)),
+            None => None,
+        };
+        Ok(Material { authorities, certificate })
+    }
+
+    fn build(&self, material: &Material) -> Result<ClientConfig, String> {
         let provider = Arc::new(crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -127,42 +159,41 @@ impl TlsOptions {
             let verifier = Trusting { provider, inner: None };
             builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         } else if self.verify_hostname {
-            builder.with_root_certificates(self.roots()?)
+            builder.with_root_certificates(roots(material)?)
         } else {
             let inner =
-                WebPkiServerVerifier::builder_with_provider(Arc::new(self.roots()?), provider.clone())
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots(material)?), provider.clone())
                     .build()
                     .map_err(|e| e.to_string())?;
             let verifier = Trusting { provider, inner: Some(inner) };
             builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         };
-        let Some((chain, key)) = &self.certificate else { return Ok(builder.with_no_client_auth()) };
-        let chain = certificates(&chain.read("client certificate")?, "client certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(&key.read("client key")?)
-            .map_err(|e| format!("client key: {e}"))?;
+        let Some((chain, key)) = &material.certificate else { return Ok(builder.with_no_client_auth()) };
+        let chain = certificates(chain, "client certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("client key: {e}"))?;
         builder.with_client_auth_cert(chain, key).map_err(|e| format!("client certificate: {e}"))
     }
+}
 
-    fn roots(&self) -> Result<RootCertStore, String> {
-        let mut roots = RootCertStore::empty();
-        match &self.authorities {
-            Some(pem) => {
-                for certificate in certificates(&pem.read("trusted certificates")?, "trusted certificates")? {
-                    roots.add(certificate).map_err(|e| format!("trusted certificates: {e}"))?;
-                }
-            }
-            None => {
-                let found = rustls_native_certs::load_native_certs();
-                // A system has odd certificates among its many; those that work are enough.
-                let (added, _odd) = roots.add_parsable_certificates(found.certs);
-                if added == 0 {
-                    let why = found.errors.first().map_or(String::new(), |e| format!(": {e}"));
-                    return Err(format!("the system has no trusted certificates{why}"));
-                }
+fn roots(material: &Material) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    match &material.authorities {
+        Some(pem) => {
+            for certificate in certificates(pem, "trusted certificates")? {
+                roots.add(certificate).map_err(|e| format!("trusted certificates: {e}"))?;
             }
         }
-        Ok(roots)
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            // A system has odd certificates among its many; those that work are enough.
+            let (added, _odd) = roots.add_parsable_certificates(found.certs);
+            if added == 0 {
+                let why = found.errors.first().map_or(String::new(), |e| format!(": {e}"));
+                return Err(format!("the system has no trusted certificates{why}"));
+            }
+        }
     }
+    Ok(roots)
 }
 
 fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -1,89 +1,16 @@
 //! `pulsar+ssl://` through a TLS proxy in front of the embedded broker.
 
 mod support;
+#[path = "support/tls.rs"]
+mod tls_support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use geminga::{Client, ClientBuilder, Error, Pem};
-use geminga_broker::net::{Config, EmbeddedBroker};
-use geminga_broker::{ClusterConfig, NodeConfig};
-use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use support::stored;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tls_support::{Authority, tls_broker};
 
 const TOPIC: &str = "persistent://public/default/t";
-
-/// A certificate authority.
-struct Authority {
-    certificate: Certificate,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        Authority { certificate: params.self_signed(&key).unwrap(), issuer: Issuer::new(params, key) }
-    }
-
-    fn pem(&self) -> Pem {
-        Pem::Text(self.certificate.pem().into_bytes())
-    }
-
-    fn issue(&self, name: &str) -> (Certificate, KeyPair) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap(), key)
-    }
-}
-
-/// A broker behind a proxy that speaks TLS with a certificate for `name`; its URL says `localhost`.
-async fn tls_broker(authority: &Authority, name: &str, ask_certificate: bool) -> (EmbeddedBroker, String) {
-    let (certificate, key) = authority.issue(name);
-    let provider = Arc::new(ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
-    let builder = if ask_certificate {
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.certificate.der().clone()).unwrap();
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
-        builder.with_client_cert_verifier(verifier)
-    } else {
-        builder.with_no_client_auth()
-    };
-    let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
-    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).unwrap()));
-
-    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("pulsar+ssl://localhost:{}", proxy.local_addr().unwrap().port());
-    let node = NodeConfig { service_url_tls: Some(url.clone()), ..NodeConfig::new("") };
-    let cluster = ClusterConfig { nodes: vec![node], ..ClusterConfig::default() };
-    let broker = EmbeddedBroker::start(Config { cluster, ..Config::default() }).await.unwrap();
-    let target = broker.service_url().trim_start_matches("pulsar://").to_owned();
-    tokio::spawn(async move {
-        while let Ok((socket, _)) = proxy.accept().await {
-            let (acceptor, target) = (acceptor.clone(), target.clone());
-            tokio::spawn(async move {
-                // A refused handshake and an end of either side are what the tests are about.
-                if let Ok(mut tls) = acceptor.accept(socket).await
-                    && let Ok(mut plain) = TcpStream::connect(target).await
-                {
-                    tokio::io::copy_bidirectional(&mut tls, &mut plain).await.ok();
-                }
-            });
-        }
-    });
-    (broker, url)
-}
 
 async fn send_one(builder: ClientBuilder) -> Result<(), Error> {
     let client = builder.operation_timeout(Duration::from_secs(2)).build()?;
@@ -147,4 +74,31 @@ async fn a_broker_that_asks_for_a_client_certificate_gets_it() {
     let with = without().tls_certificate(Pem::File(chain_file), Pem::File(key_file));
     send_one(with).await.unwrap();
     assert_eq!(stored(&broker, TOPIC), ["a"]);
+}
+
+#[tokio::test]
+async fn certificates_replaced_in_their_files_serve_the_next_connection() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let (broker, url) = tls_broker(&new, "localhost", false).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    std::fs::write(&file, old.text()).unwrap();
+    let client = Client::builder(&url)
+        .tls_authorities(Pem::File(file.clone()))
+        .operation_timeout(Duration::from_secs(2))
+        .build()
+        .unwrap();
+    let error = client.producer(TOPIC).create().await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+    std::fs::write(&file, new.text()).unwrap();
+    client.producer(TOPIC).create().await.unwrap().send("a").await.unwrap();
+    // One that is being written is no reason to give up what works.
+    std::fs::write(&file, "").unwrap();
+    broker.with(|cluster, now| {
+        for link in cluster.links_of(geminga_broker::NodeId(0)) {
+            cluster.cut_link(now, link);
+        }
+    });
+    client.producer(TOPIC).create().await.unwrap().send("b").await.unwrap();
+    assert_eq!(stored(&broker, TOPIC), ["a", "b"]);
 }
