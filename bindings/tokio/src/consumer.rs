@@ -168,6 +168,8 @@ pub(crate) struct ConsumerRef {
     id: ConsumerId,
     topic: String,
     subscription: String,
+    subscription_type: SubscriptionType,
+    name: String,
     /// Whether messages come one by one, at request.
     on_demand: bool,
 }
@@ -283,6 +285,16 @@ impl Consumer {
         &self.inner.subscription
     }
 
+    /// The consumer's name, drawn if none was given.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// How its subscription shares messages among its consumers.
+    pub fn subscription_type(&self) -> SubscriptionType {
+        self.inner.subscription_type
+    }
+
     /// Whether every partition has its connection.
     pub fn is_connected(&self) -> bool {
         self.inner.call(|core, _| core.is_connected()).unwrap_or(false)
@@ -313,21 +325,18 @@ impl ConsumerRef {
         client: Arc<ClientRef>,
         config: ConsumerConfig,
     ) -> Result<Arc<Self>, Error> {
-        let on_demand = config.receiver_queue_size == 0;
-        Self::open(client, on_demand, |state, now| state.core.subscribe(now, config)).await
+        Self::open(client, |state, now| state.core.subscribe(now, config)).await
     }
 
     pub(crate) async fn create_reader(
         client: Arc<ClientRef>,
         config: ReaderConfig,
     ) -> Result<Arc<Self>, Error> {
-        let on_demand = config.receiver_queue_size == 0;
-        Self::open(client, on_demand, |state, now| state.core.create_reader(now, config)).await
+        Self::open(client, |state, now| state.core.create_reader(now, config)).await
     }
 
     async fn open(
         client: Arc<ClientRef>,
-        on_demand: bool,
         create: impl FnOnce(&mut State, Now) -> Result<ConsumerId, Error>,
     ) -> Result<Arc<Self>, Error> {
         let id = client.shared.with(|state, now| {
@@ -337,11 +346,22 @@ impl ConsumerRef {
             Ok::<_, Error>(id)
         })?;
         // From here on a dropped future closes what it began.
-        let mut inner =
-            ConsumerRef { client, id, topic: String::new(), subscription: String::new(), on_demand };
+        let mut inner = ConsumerRef {
+            client,
+            id,
+            topic: String::new(),
+            subscription: String::new(),
+            subscription_type: SubscriptionType::Exclusive,
+            name: String::new(),
+            on_demand: false,
+        };
         inner.client.opened(HandleId::Consumer(id)).await?;
-        let names = inner.call(|core, _| (core.topic().to_owned(), core.subscription().to_owned()))?;
-        (inner.topic, inner.subscription) = names;
+        let (topic, config) = inner.call(|core, _| (core.topic().to_owned(), core.config().clone()))?;
+        inner.topic = topic;
+        inner.on_demand = config.receiver_queue_size == 0;
+        inner.subscription = config.subscription;
+        inner.subscription_type = config.subscription_type;
+        inner.name = config.consumer_name.unwrap_or_default();
         Ok(Arc::new(inner))
     }
 
@@ -351,6 +371,10 @@ impl ConsumerRef {
 
     pub(crate) fn subscription(&self) -> &str {
         &self.subscription
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Runs a command on the consumer in core.

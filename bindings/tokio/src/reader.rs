@@ -122,6 +122,11 @@ impl Reader {
         self.inner.subscription()
     }
 
+    /// The reader's name, drawn if none was given.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
     /// Whether every partition has its connection.
     pub fn is_connected(&self) -> bool {
         self.inner.call(|core, _| core.is_connected()).unwrap_or(false)
