@@ -1,6 +1,6 @@
 //! A table whose keys cannot be confused: a key is a slot and a generation, so a stale key finds nothing.
 
-/// A key into a [`Slots`] table.
+/// A key into a `Slots` table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
     index: u32,
