@@ -108,7 +108,10 @@ impl Consumers {
     fn is_known_available(&self, op: OpId) -> bool {
         let Some(operation) = self.operations.get(&op) else { return false };
         operation.waiting.iter().filter_map(|slot| self.parts.get(*slot)).any(|part| {
-            let known = part.last_id.cached.filter(|_| part.seek.is_none() && part.reading.is_comparable());
+            let known = part
+                .last_id
+                .cached
+                .filter(|_| part.seek.is_none() && part.reading.is_comparable(part.durable));
             part.has_message() || known.is_some_and(|last| part.reading.has_more(last, None))
         })
     }

@@ -36,6 +36,8 @@ use proto::command_ack::{AckType, ValidationError};
 const MAX_REDELIVER: usize = 1000;
 /// Ids in one ACK, unless more are gathered on purpose.
 const MAX_ACKS: usize = 1000;
+/// Words of sets in one ACK, beyond which the next begins: ten bytes each, so that no frame outgrows what brokers take.
+const MAX_ACK_WORDS: usize = 100_000;
 /// The largest batch that an id may claim: no producer comes near, and a set of it is 2 MiB.
 const MAX_BATCH_SIZE: i32 = 1 << 24;
 
@@ -327,7 +329,8 @@ impl Part {
         if !again {
             self.newest = Some(key);
         }
-        if self.filter.is_some_and(|f| !f.concerns(key)) {
+        let dropped = self.filter.and_then(|f| f.dropped(key, is_batch));
+        if dropped.is_none() {
             self.filter = None;
         }
         if !self.durable {
@@ -337,9 +340,9 @@ impl Part {
             if again || open.is_some() {
                 self.acks.redelivered(key, open.clone());
             }
-            let first = self.filter.map_or(0, |f| f.dropped_members());
+            let first = dropped.unwrap_or(0);
             self.queue.push_batch(Arc::new(entry), open, first, permits);
-        } else if self.filter.is_some_and(|f| f.drops_single()) {
+        } else if dropped.is_some_and(|n| n > 0) {
             self.permits.settled(1);
             self.queue.push_gap(MessageId::new(key.0, key.1, self.partition));
             // Whoever seeks behind a message is done with it.
@@ -544,10 +547,17 @@ impl Part {
         }
         // Several ids in one command are for brokers of protocol version 12 and later.
         let many = hub.connections.get(id.0).is_some_and(|c| c.version >= 12);
-        let most = if many { MAX_ACKS.max(self.config.ack_group_size) } else { 1 };
-        let mut rest = due.individual.into_iter().map(to_proto).peekable();
-        while rest.peek().is_some() {
-            let ids = rest.by_ref().take(most).collect();
+        let most = if many { self.config.ack_group_size.clamp(MAX_ACKS, 50 * MAX_ACKS) } else { 1 };
+        let mut rest = due.individual.into_iter().map(to_proto);
+        while let Some(first) = rest.next() {
+            let (mut words, mut ids) = (first.ack_set.len(), vec![first]);
+            while ids.len() < most
+                && words < MAX_ACK_WORDS
+                && let Some(next) = rest.next()
+            {
+                words += next.ack_set.len();
+                ids.push(next);
+            }
             self.write_ack(hub, id, AckType::Individual, ids);
         }
     }

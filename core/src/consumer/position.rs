@@ -3,6 +3,8 @@
 //!
 //! A leaf: ids in, answers out. Knows no queue and no request.
 
+use std::cmp::Ordering;
+
 use super::EntryId;
 use crate::io::Position;
 use crate::message_id::MessageId;
@@ -19,11 +21,13 @@ pub(crate) struct Reading {
     pub(crate) last: Option<MessageId>,
 }
 
-/// The first entry that the broker sends after a SUBSCRIBE or a seek, and how much of it is old.
+/// What the broker sends first after a SUBSCRIBE or a seek, and how much of it is old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filter {
     id: MessageId,
     inclusive: bool,
+    /// Entries before it are old as well: they were asked for, and handed out while the answer was on its way.
+    whole_entries: bool,
 }
 
 /// The position with the two ends as what they are, not as ids.
@@ -36,19 +40,19 @@ pub(crate) fn normal(position: Position) -> Position {
 }
 
 impl Filter {
-    /// Whether this is the entry to filter. The first other one ends the filter: an older message that comes later was
-    /// asked for by somebody.
-    pub(crate) fn concerns(&self, entry: EntryId) -> bool {
-        entry == (self.id.ledger_id, self.id.entry_id)
+    /// How many messages at the front of an entry are dropped; `None` for the first entry that is not concerned, which ends
+    /// the filter: an older message that comes later was asked for by somebody.
+    pub(crate) fn dropped(&self, entry: EntryId, is_batch: bool) -> Option<u32> {
+        match entry.cmp(&(self.id.ledger_id, self.id.entry_id)) {
+            Ordering::Less if self.whole_entries => Some(u32::MAX),
+            Ordering::Equal if is_batch => Some(self.dropped_members()),
+            Ordering::Equal => Some(u32::from(!self.inclusive)),
+            _ => None,
+        }
     }
 
-    /// Whether a single message is dropped.
-    pub(crate) fn drops_single(&self) -> bool {
-        !self.inclusive
-    }
-
-    /// How many messages at the front of a batch are dropped. An id without index drops none, as in the Java client.
-    pub(crate) fn dropped_members(&self) -> u32 {
+    /// An id without index drops none of a batch, as in the Java client.
+    fn dropped_members(&self) -> u32 {
         let index = self.id.batch_index.max(-1);
         let first = if self.inclusive { index.max(0) } else { index.saturating_add(1) };
         u32::try_from(first).unwrap_or(0)
@@ -107,19 +111,20 @@ impl Reading {
     /// acknowledgements ended, so only a seek leaves something to drop, until reading has left that entry.
     pub(crate) fn filter(&self, durable: bool) -> Option<Filter> {
         let start = match self.start {
-            Some(Position::Id(id)) => Some(Filter { id, inclusive: self.inclusive }),
+            Some(Position::Id(id)) => Some(Filter { id, inclusive: self.inclusive, whole_entries: false }),
             _ => None,
         };
         match self.last {
             None => start,
-            Some(last) if durable => start.filter(|f| f.concerns((last.ledger_id, last.entry_id))),
-            Some(last) => Some(Filter { id: last, inclusive: false }),
+            Some(last) if durable => start.filter(|f| f.id.entry() == last.entry()),
+            Some(last) => Some(Filter { id: last, inclusive: false, whole_entries: true }),
         }
     }
 
-    /// Whether the broker's answers of before still say something: only a position that is an id can be compared again.
-    pub(crate) fn is_comparable(&self) -> bool {
-        self.last.is_some() || matches!(self.start, Some(Position::Id(_) | Position::Earliest))
+    /// Whether the broker's answers of before still say something: only a position that is an id can be compared again, and
+    /// only where nothing comes but what is behind it. What a durable subscription has acknowledged, its cursor knows.
+    pub(crate) fn is_comparable(&self, durable: bool) -> bool {
+        !durable && (self.last.is_some() || matches!(self.start, Some(Position::Id(_) | Position::Earliest)))
     }
 
     /// Whether a message follows, given the last one of the topic and the cursor's mark-delete position.
@@ -129,6 +134,9 @@ impl Reading {
         }
         let key = |id: MessageId| (id.ledger_id, id.entry_id, id.batch_index);
         let entry = |id: MessageId| (id.ledger_id, id.entry_id);
+        if mark_delete.is_some_and(|mark| entry(mark) >= entry(last_of_topic)) {
+            return false;
+        }
         match (self.last, self.start) {
             (Some(last), _) => key(last_of_topic) > key(last),
             (None, Some(Position::Earliest)) => true,
@@ -179,10 +187,13 @@ mod tests {
             (Some(Id(ENTRY)), false, ENTRY, mark(10), false),
             (Some(Id(ENTRY)), true, ENTRY, mark(9), true),
             (Some(Id(ENTRY)), false, next(), mark(10), true),
-            (Some(Id(ENTRY)), false, member(4), mark(10), true),
-            (Some(Id(member(4))), false, member(4), mark(10), false),
-            (Some(Id(member(4))), true, member(4), mark(10), true),
-            (Some(Id(member(2))), false, member(4), mark(10), true),
+            (Some(Id(ENTRY)), false, member(4), mark(9), true),
+            (Some(Id(member(4))), false, member(4), mark(9), false),
+            (Some(Id(member(4))), true, member(4), mark(9), true),
+            (Some(Id(member(2))), false, member(4), mark(9), true),
+            // Everything is acknowledged, after a redelivery to a durable subscription.
+            (Some(Earliest), false, ENTRY, mark(10), false),
+            (Some(Id(member(2))), false, member(4), mark(10), false),
             (Some(Id(next())), true, ENTRY, mark(10), false),
             (Some(Id(ENTRY)), true, EMPTY, mark(-1), false),
             (None, false, ENTRY, mark(9), true),
@@ -229,12 +240,9 @@ mod tests {
         ];
         for (id, inclusive, single, members) in rows {
             let filter = Reading::new(Some(Position::Id(id)), inclusive).filter(false).unwrap();
-            assert!(filter.concerns((5, 10)) && !filter.concerns((5, 11)) && !filter.concerns((5, 9)));
-            assert_eq!(
-                (filter.drops_single(), filter.dropped_members()),
-                (single, members),
-                "{id} {inclusive}"
-            );
+            assert_eq!((filter.dropped((5, 11), true), filter.dropped((5, 9), true)), (None, None));
+            let dropped = (filter.dropped((5, 10), false), filter.dropped((5, 10), true));
+            assert_eq!(dropped, (Some(u32::from(single)), Some(members)), "{id} {inclusive}");
         }
         assert_eq!(Reading::new(Some(Position::Earliest), false).filter(false), None);
     }
@@ -245,7 +253,10 @@ mod tests {
         assert_eq!(reading.start_message_id(), MessageId::LATEST);
         reading.advance(member(3));
         assert_eq!(reading.start_message_id(), member(3));
-        assert_eq!(reading.filter(false).unwrap().dropped_members(), 4);
+        let filter = reading.filter(false).unwrap();
+        assert_eq!(filter.dropped((5, 10), true), Some(4));
+        assert_eq!(filter.dropped((5, 9), false), Some(u32::MAX), "handed out while SUBSCRIBE was under way");
+        assert_eq!(filter.dropped((5, 11), true), None);
         assert_eq!(reading.filter(true), None, "a durable subscription has its acknowledgements");
     }
 
@@ -255,7 +266,10 @@ mod tests {
         reading.pin_behind(ENTRY);
         reading.pin_at(next());
         assert_eq!(
-            (reading.start_message_id().entry_id, reading.filter(false).unwrap().drops_single()),
+            (
+                reading.start_message_id().entry_id,
+                reading.filter(false).unwrap().dropped((5, 10), false) == Some(1)
+            ),
             (10, true)
         );
         assert!(reading.filter(false).unwrap().dropped_members() > 1000);
@@ -263,7 +277,7 @@ mod tests {
         let mut reading = Reading::new(Some(Position::Latest), false);
         reading.pin_at(ENTRY);
         let filter = reading.filter(false).unwrap();
-        assert!(!filter.drops_single() && filter.dropped_members() == 0);
+        assert!(filter.dropped((5, 10), false) == Some(0) && filter.dropped((5, 10), true) == Some(0));
         assert!(reading.has_more(member(4), None) && reading.has_more(ENTRY, None));
         let mut reading = Reading::new(Some(Position::Latest), false);
         reading.pin_behind(MessageId::new(6, -1, -1));

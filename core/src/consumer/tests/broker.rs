@@ -339,6 +339,17 @@ impl Delivery {
         self
     }
 
+    /// A batch that says it has `n` members, whatever it has.
+    pub(super) fn claims(mut self, n: i32) -> Self {
+        self.metadata.num_messages_in_batch = Some(n);
+        self
+    }
+
+    pub(super) fn body(mut self, body: &'static [u8]) -> Self {
+        self.body = Bytes::from_static(body);
+        self
+    }
+
     pub(super) fn corrupt(mut self) -> Self {
         self.corrupt = true;
         self

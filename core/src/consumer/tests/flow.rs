@@ -388,3 +388,54 @@ fn a_busy_subscription_fails_at_once_where_retries_are_limited() {
     s.silent();
     assert_eq!(s.client.stats().consumers, 0);
 }
+
+#[test]
+fn a_batch_that_breaks_off_gives_back_its_permits_and_is_done_with_the_members_that_could_be_read() {
+    let mut s = Script::new();
+    let (consumer, wire) = s.open(ConsumerConfig { ack_group_time: Duration::ZERO, ..queue_of(5) });
+    let long = "a payload of some length";
+    s.send(&[Delivery::batch(wire, 0, &[long; 3]).claims(5).frame()]);
+    let ids = [(); 3].map(|()| s.receive(consumer).unwrap().message_id());
+    assert_eq!((s.flow(), s.flow()), (2, 3), "two taken, and then all that is left of it");
+    assert!(s.receive(consumer).is_none());
+    for id in &ids {
+        s.silent();
+        s.on(consumer, |mut c, now| c.acknowledge(now, id)).unwrap();
+    }
+    assert_eq!(s.ack(), (false, vec![(0, vec![])]));
+}
+
+#[test]
+fn a_batch_of_which_nothing_can_be_read_is_discarded_with_the_reason() {
+    let mut s = Script::new();
+    let (consumer, wire) = s.open(queue_of(5));
+    s.send(&[Delivery::new(wire, 0, "").claims(5).body(&[0xff; 60]).frame()]);
+    match s.next() {
+        Command::Ack(ack) => assert_eq!((ack.validation_error, ack.message_id[0].entry_id), (Some(3), 0)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(s.flow(), 5);
+    s.send(&[Delivery::new(wire, 1, "fine").frame()]);
+    assert_eq!(s.drain(consumer), ["fine"]);
+}
+
+#[test]
+fn one_ack_holds_a_thousand_ids_or_what_was_gathered_on_purpose_and_never_too_many_sets() {
+    for (group, entries, size, expected) in [
+        (5000, 2500, 1, vec![2500]),
+        (1000, 1000, 1, vec![1000]),
+        (1000, 999, 25_600, vec![250, 250, 250, 249]),
+    ] {
+        let mut s = Script::new();
+        let (consumer, _) =
+            s.open(ConsumerConfig { ack_group_size: group, batch_index_ack: true, ..shared() });
+        for entry in 0..entries {
+            let id = if size > 1 { id(entry).in_batch(0, size) } else { id(entry) };
+            s.on(consumer, |mut c, now| c.acknowledge(now, &id)).unwrap();
+        }
+        s.ms(100);
+        let acks: Vec<_> = expected.iter().map(|_| s.ack().1.len()).collect();
+        assert_eq!(acks, expected);
+        s.silent();
+    }
+}

@@ -456,3 +456,48 @@ fn a_question_that_was_given_up_leaves_its_answer_to_nobody_else() {
     s.say(last_id(request, id(3), None));
     assert!(available(&mut s, second));
 }
+
+#[test]
+fn messages_taken_while_the_subscription_is_under_way_do_not_come_again() {
+    let mut s = Script::new();
+    let (reader, wire) = s.open_reader(ReaderConfig::new(TOPIC, Position::Earliest));
+    s.flow();
+    let frames = |from: i64| {
+        let mut frames: Vec<_> = (from..6).map(|e| Delivery::new(wire, e, &e.to_string()).frame()).collect();
+        frames.push(Delivery::batch(wire, 6, &["6a", "6b", "6c"]).frame());
+        frames
+    };
+    s.send(&frames(0));
+    for expected in ["0", "1"] {
+        assert_eq!(text(&s.receive(reader).unwrap()), expected);
+    }
+    s.cut();
+    s.advance(Duration::from_secs(1));
+    let subscribe = s.expect_subscribe();
+    assert_eq!(subscribe.start_message_id, Some(id(1).to_proto()));
+    for expected in ["2", "3", "4", "5", "6a"] {
+        assert_eq!(text(&s.receive(reader).unwrap()), expected);
+    }
+    s.say(success(subscribe.request_id));
+    assert_eq!(s.ack(), (true, vec![(5, vec![])]));
+    s.flow();
+    s.send(&frames(1));
+    assert_eq!(s.drain(reader), ["6b", "6c"]);
+}
+
+#[test]
+fn a_durable_subscription_asks_its_cursor_whether_there_is_more() {
+    let mut s = Script::new();
+    let (consumer, wire) = s.open(config());
+    s.send(&[Delivery::new(wire, 0, "a").frame(), Delivery::new(wire, 1, "b").frame()]);
+    assert_eq!(s.drain(consumer), ["a", "b"]);
+    let op = ask_available(&mut s, consumer);
+    let request = expect_last_id(&mut s);
+    s.say(last_id(request, id(5), Some(id(1))));
+    assert!(available(&mut s, op));
+    // Everything was acknowledged by others, or by itself before a redelivery.
+    let op = ask_available(&mut s, consumer);
+    let request = expect_last_id(&mut s);
+    s.say(last_id(request, id(5), Some(id(5))));
+    assert!(!available(&mut s, op));
+}
