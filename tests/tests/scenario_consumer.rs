@@ -865,3 +865,95 @@ fn unsubscribe_can_be_tried_again_after_one_partition_refused_it() {
         assert!(w.broker.subscription(&format!("t-partition-{partition}"), "s").is_none());
     }
 }
+
+/// Two consumers of one Exclusive subscription: the second waits for the first, or says at once that it is busy.
+#[test]
+fn a_second_exclusive_consumer_waits_its_turn_or_is_refused_as_configured() {
+    let mut w = World::new(13);
+    let first = w.consumer("t", "s", |_| {});
+    let second = w.create_consumer(0, "t", "s", |_| {});
+    w.advance(Duration::from_secs(60));
+    assert!(!w.book.is_open(0, HandleId::Consumer(second.id)));
+    w.close_consumer(first);
+    w.await_consumer(second).unwrap();
+
+    let config = w.client_config();
+    let hasty = w.client(geminga_core::ClientConfig {
+        operation_retries: geminga_core::OperationRetries::within_operation_timeout(),
+        ..config
+    });
+    let start = w.elapsed();
+    let third = w.create_consumer(hasty, "t", "s", |_| {});
+    assert_eq!(w.await_consumer(third).unwrap_err().kind(), ErrorKind::ConsumerBusy);
+    assert!(w.elapsed() - start < Duration::from_secs(1));
+    assert!(w.on(second, |c, _| c.is_connected()), "the holder is not disturbed");
+}
+
+/// The link dies without a word: the subscription is still held by the consumer's former self until the broker notices.
+#[test]
+fn a_consumer_gets_its_subscription_back_from_its_own_former_self() {
+    for kind in [SubscriptionType::Exclusive, SubscriptionType::Failover, SubscriptionType::Shared] {
+        let mut w = World::new(14);
+        let backup = w.client(w.client_config());
+        let producer = w.producer_of(backup, "t", |c| c.batching = Batching::off());
+        let consumer = w.consumer("t", "s", |c| c.subscription_type = kind);
+        w.publish(producer, numbers(0..5));
+        for _ in 0..5 {
+            let message = w.receive(consumer);
+            w.ack(consumer, message.message_id());
+        }
+        w.advance(Duration::from_secs(1));
+        let link = w.links_of_client(0)[0];
+        w.silence_link(link);
+        w.publish(producer, numbers(5..10));
+        let start = w.elapsed();
+        let mut seen = BTreeSet::new();
+        while seen.len() < 5 {
+            seen.insert(text(&w.receive(consumer)));
+        }
+        assert!(w.elapsed() - start < Duration::from_secs(120), "{kind:?}: {:?}", w.elapsed() - start);
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), numbers(5..10));
+        w.advance(Duration::from_secs(120));
+        assert_eq!(w.broker.subscription("t", "s").unwrap().consumers.len(), 1);
+    }
+}
+
+/// A topic moves to another broker under load, with and without the new owner's name: a pause, no error, no loss.
+#[test]
+fn a_topic_that_moves_between_brokers_is_read_on() {
+    for seed in 0..20 {
+        let mut w = World::with_brokers(seed, 3);
+        let now = w.now();
+        w.broker.create_partitioned_topic(now, "t", 3).unwrap();
+        let producer = w.producer("t", |_| {});
+        let consumer = w.consumer("t", "s", |c| {
+            c.receiver_queue_size = 50;
+            c.batch_index_ack = seed % 2 == 0;
+        });
+        let mut seen = BTreeSet::new();
+        for round in 0..10 {
+            w.publish(producer, numbers(round * 30..round * 30 + 30));
+            let now = w.now();
+            let node = w.rng.u32(0..3);
+            w.broker.move_topic(now, "t", geminga_broker::NodeId(node), seed % 4 < 2).unwrap();
+            while seen.len() < round * 30 + 20 {
+                let message = w.receive(consumer);
+                w.ack(consumer, message.message_id());
+                seen.insert(text(&message));
+            }
+        }
+        for message in drain(&mut w, consumer) {
+            w.ack(consumer, message.message_id());
+            seen.insert(text(&message));
+        }
+        assert_eq!(seen.len(), 300, "seed {seed}");
+        for message in drain(&mut w, consumer) {
+            w.ack(consumer, message.message_id());
+        }
+        w.advance(Duration::from_secs(1));
+        for partition in 0..3 {
+            assert!(w.unacked(&format!("t-partition-{partition}"), "s").is_empty(), "seed {seed}");
+        }
+        assert!(w.book.closed(0, HandleId::Consumer(consumer.id)).is_none());
+    }
+}

@@ -426,3 +426,29 @@ fn a_reader_gets_past_a_corrupt_entry_and_to_its_end() {
         w.close_consumer(reader);
     }
 }
+
+/// What is queued goes on being read while the link is down and comes up again.
+#[test]
+fn a_reader_that_reads_on_during_a_reconnection_reads_nothing_twice() {
+    for seed in 0..60 {
+        let mut w = World::new(seed);
+        let batch = w.rng.usize(1..6);
+        let producer = w.producer("t", batches_of(batch));
+        w.publish(producer, numbers(0..300));
+        let reader = w.reader("t", Position::Earliest, |c| c.receiver_queue_size = 200);
+        w.advance(Duration::from_secs(1));
+        let pace = w.rng.u64(100..2000);
+        let mut seen = Vec::new();
+        while seen.len() < 300 {
+            if seen.len() % 100 == 20 {
+                w.cut_links();
+            }
+            match w.try_receive(reader) {
+                Some(message) => seen.push(text(&message)),
+                None => seen.push(text(&w.receive(reader))),
+            }
+            w.advance(Duration::from_micros(pace));
+        }
+        assert_eq!(seen, numbers(0..300), "seed {seed}");
+    }
+}
