@@ -3,11 +3,13 @@
 //! Decides what happens next and when; nothing in it sleeps, and no socket is opened. A scenario reads
 //!
 //! ```
+//! use std::time::Duration;
 //! use geminga_tests::world::World;
 //! let mut w = World::new(7);
 //! let producer = w.producer("t", |_| {});
 //! w.broker.lose_next_receipt();
 //! let sent = w.send(producer, "a");
+//! w.advance(Duration::from_secs(1)); // it is stored, and the receipt is lost
 //! w.cut_links();
 //! w.expect_published(sent);
 //! assert_eq!(w.stored("t"), ["a"]);

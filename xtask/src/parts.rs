@@ -6,7 +6,7 @@ use crate::held_lab::{self, HeldLab};
 use crate::machine::{self, Need};
 use crate::repo::{self, Workspace};
 use crate::shell::Shell;
-use crate::{core_rules, proto, simulation};
+use crate::{core_rules, proto};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
@@ -87,12 +87,6 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
             Shell::cargo(["doc", "--workspace", "--no-deps", "--lib"]).env("RUSTDOCFLAGS", "-D warnings")
         }),
     ];
-    if targets.iter().any(|name| name == "sim") {
-        let options = simulation::Options::smoke();
-        parts.push(Part::new("simulation", "seeded faults against the client core", &[], move |_| {
-            simulation::run(&options)
-        }));
-    }
     if repo::path("cli/src/demo").exists() {
         parts.push(Part::new("demo", "the newcomer's first command, on the embedded broker", &[], |_| {
             demo(&[])

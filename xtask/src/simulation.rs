@@ -14,13 +14,6 @@ pub(crate) struct Options {
     seed: Option<u64>,
 }
 
-impl Options {
-    /// As many seeds as the test command runs.
-    pub(crate) fn smoke() -> Self {
-        Self { seeds: 500, seed: None }
-    }
-}
-
 pub(crate) fn run(options: &Options) -> Result<()> {
     let command = Shell::cargo(["test", "--release", "-p", "geminga-tests", "--test", "sim"])
         .env("GEMINGA_SIM_SEEDS", options.seeds.to_string())
