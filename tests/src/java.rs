@@ -107,7 +107,7 @@ impl Java {
         count: usize,
         options: &[&str],
     ) -> Result<Vec<JavaMessage>> {
-        self.run(&["produce", url, topic, &count.to_string()], options, "")
+        self.run(&[[&["produce", url, topic, &count.to_string()], options].concat()], "")
     }
 
     /// Receives and acknowledges `count` messages, from the earliest on. Options: see `Interop.consume`.
@@ -121,7 +121,42 @@ impl Java {
         count: usize,
         options: &[&str],
     ) -> Result<Vec<JavaMessage>> {
-        self.run(&["consume", url, topic, subscription, &count.to_string()], options, "")
+        self.run(&[[&["consume", url, topic, subscription, &count.to_string()], options].concat()], "")
+    }
+
+    /// [`Java::produce`] for several topics, each with its options, in one process: the JVM takes seconds to start.
+    ///
+    /// Errors: as [`Java::produce`], for the first that fails.
+    pub fn produce_each(
+        &self,
+        url: &str,
+        count: usize,
+        topics: &[(&str, &[&str])],
+    ) -> Result<Vec<Vec<JavaMessage>>> {
+        let number = count.to_string();
+        let commands: Vec<Vec<&str>> = topics
+            .iter()
+            .map(|&(topic, options)| [&["produce", url, topic, &number], options].concat())
+            .collect();
+        let sent = self.run(&commands, "")?;
+        split(sent, count, topics.len())
+    }
+
+    /// [`Java::consume`] of several topics in one process.
+    ///
+    /// Errors: as [`Java::consume`], for the first that fails.
+    pub fn consume_each(
+        &self,
+        url: &str,
+        subscription: &str,
+        count: usize,
+        topics: &[&str],
+    ) -> Result<Vec<Vec<JavaMessage>>> {
+        let number = count.to_string();
+        let commands: Vec<Vec<&str>> =
+            topics.iter().map(|&topic| vec!["consume", url, topic, subscription, &number]).collect();
+        let received = self.run(&commands, "")?;
+        split(received, count, topics.len())
     }
 
     /// The partition to which each key goes, by the hash named `JavaStringHash` or `Murmur3_32Hash`.
@@ -144,17 +179,13 @@ impl Java {
             input += &serde_json::to_string(key.as_ref())?;
             input.push('\n');
         }
-        let sent: Vec<Sent> = self.run(&["partitions", url, topic], &["--hash", hash], &input)?;
+        let sent: Vec<Sent> = self.run(&[vec!["partitions", url, topic, "--hash", hash]], &input)?;
         ensure!(sent.len() == keys.len(), "{} partitions for {} keys", sent.len(), keys.len());
         Ok(sent.into_iter().map(|sent| sent.message_id.partition).collect())
     }
 
-    fn run<T: for<'a> Deserialize<'a>>(
-        &self,
-        arguments: &[&str],
-        options: &[&str],
-        input: &str,
-    ) -> Result<Vec<T>> {
+    fn run<T: for<'a> Deserialize<'a>>(&self, commands: &[Vec<&str>], input: &str) -> Result<Vec<T>> {
+        let arguments = commands.join(&"--then");
         let mut child = Command::new("java")
             .args(["-Xmx256m", "-cp", &class_path(Some(&self.classes))])
             .args([
@@ -162,8 +193,7 @@ impl Java {
                 "-Dio.netty.tryReflectionSetAccessible=true",
                 "Interop",
             ])
-            .args(arguments)
-            .args(options)
+            .args(&arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -182,6 +212,12 @@ impl Java {
         let lines = stdout.lines().filter(|line| line.starts_with('{'));
         lines.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
     }
+}
+
+/// What `topics` commands printed, `count` messages each.
+fn split(messages: Vec<JavaMessage>, count: usize, topics: usize) -> Result<Vec<Vec<JavaMessage>>> {
+    ensure!(messages.len() == count * topics, "{} messages of {topics} times {count}", messages.len());
+    Ok(messages.chunks(count.max(1)).map(<[_]>::to_vec).collect())
 }
 
 fn class_path(classes: Option<&Path>) -> String {
