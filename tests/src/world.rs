@@ -5,7 +5,7 @@
 //! ```
 //! use std::time::Duration;
 //! use geminga_tests::world::World;
-//! let mut w = World::new(7);
+//! let mut w = World::configured(7, |s| s.cluster.deduplication = true);
 //! let producer = w.producer("t", |_| {});
 //! w.broker.lose_next_receipt();
 //! let sent = w.send(producer, "a");
