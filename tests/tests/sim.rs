@@ -1,5 +1,5 @@
-//! The simulation: the seeds that failed once, then many from 0 on. `GEMINGA_SIM_SEEDS` says how many, and
-//! `GEMINGA_SIM_SEED` runs one alone; a failure shows its last `GEMINGA_SIM_TRACE` lines.
+//! The simulation: the seeds that failed once, then many. `GEMINGA_SIM_SEEDS` says how many, `GEMINGA_SIM_FIRST` from which
+//! one on; `GEMINGA_SIM_SEED` runs one alone. A failure shows its last `GEMINGA_SIM_TRACE` lines.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +17,9 @@ fn every_seed_converges_and_nothing_is_lost() {
     let seeds = match number("GEMINGA_SIM_SEED") {
         Some(seed) => vec![seed],
         None => {
-            let from_zero = 0..number("GEMINGA_SIM_SEEDS").unwrap_or(SEEDS);
-            committed().into_iter().chain(from_zero).collect()
+            let first = number("GEMINGA_SIM_FIRST").unwrap_or(0);
+            let many = first..first + number("GEMINGA_SIM_SEEDS").unwrap_or(SEEDS);
+            committed().into_iter().chain(many).collect()
         }
     };
     let traced = number("GEMINGA_SIM_TRACE").map_or(TRACED, |lines| lines as usize);
