@@ -1,6 +1,8 @@
 //! The bodies of the fuzz targets in `fuzz/`, as functions, so that the tests run them over the committed corpus.
 //!
 //! Each takes any bytes, and panics only when the core breaks a promise.
+mod inputs;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -12,6 +14,8 @@ use crate::{
         next_record, proto,
     },
 };
+
+pub use inputs::inputs;
 
 /// Larger than any input, smaller than what may be allocated in vain.
 const MAX_FRAME: usize = 1 << 20;
@@ -227,7 +231,8 @@ mod tests {
 
     type Target = (&'static str, fn(&[u8]));
 
-    const TARGETS: [Target; 3] = [("frame", frame), ("metadata", metadata), ("batch", batch)];
+    const TARGETS: [Target; 4] =
+        [("frame", frame), ("metadata", metadata), ("batch", batch), ("inputs", inputs)];
 
     #[test]
     fn the_corpus_breaks_no_promise() {

@@ -33,7 +33,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Shell::new(&cargo_fuzz)
             .args(["run", "--sanitizer", "none", target])
             .args([found, repo::path("fuzz/corpus").join(target)])
-            .args(["--".to_owned(), format!("-max_total_time={}", options.seconds), "-timeout=10".to_owned()])
+            .args([
+                "--",
+                "-timeout=10",
+                "-print_final_stats=1",
+                &format!("-max_total_time={}", options.seconds),
+            ])
             .within(Duration::from_secs(options.seconds + 30 * 60))
             .run()?;
     }
