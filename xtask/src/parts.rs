@@ -80,8 +80,7 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
             Shell::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
         }),
         Part::command("tests", "units, scenarios and doc tests of every crate", &[], || {
-            // Of the simulation only a taste: its own part compiles it with optimisations.
-            Shell::cargo(["test", "--workspace"]).env("GEMINGA_SIM_SEEDS", "10")
+            Shell::cargo(["test", "--workspace"])
         }),
         Part::command("docs", "the documentation builds without a warning", &[], || {
             Shell::cargo(["doc", "--workspace", "--no-deps", "--lib"]).env("RUSTDOCFLAGS", "-D warnings")
