@@ -3,11 +3,19 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use geminga_core::{Batching, Error, ErrorKind, Event, HandleId, Mono, OutgoingMessage, Routing};
+use geminga_core::{Batching, Error, ErrorKind, Event, HandleId, Mono, OpId, OutgoingMessage, Routing};
 
 use super::history::{History, Label, SendRecord};
 use super::plan::{Plan, ProducerPlan};
 use crate::world::{OpAt, ProducerAt, World};
+
+/// A flush that was asked for.
+#[derive(Debug)]
+struct Flush {
+    op: OpAt,
+    /// How many messages had been sent before.
+    sent: usize,
+}
 
 /// A producing application.
 #[derive(Debug)]
@@ -21,7 +29,7 @@ pub(super) struct Producing {
     /// When it acts next; `None` while it waits for the client.
     pub(super) wake: Option<Mono>,
     waits_for_room: bool,
-    flushes: Vec<OpAt>,
+    flushes: Vec<Flush>,
     rng: Rng,
 }
 
@@ -62,13 +70,24 @@ impl Producing {
         let id = match event {
             Event::Opened(HandleId::Producer(id)) | Event::Closed(HandleId::Producer(id), _) => id,
             Event::Writable(id) | Event::State(HandleId::Producer(id), _) => id,
+            Event::Completed(op, _) => return self.flush(client, *op).is_some(),
             _ => return false,
         };
         self.at.client == client && self.at.id == *id
     }
 
-    /// Takes an event of its producer. Errors: the producer ended.
-    pub(super) fn on(&mut self, now: Mono, event: &Event) -> Result<(), String> {
+    fn flush(&self, client: usize, op: OpId) -> Option<&Flush> {
+        self.flushes.iter().find(|flush| flush.op.client == client && flush.op.id == op)
+    }
+
+    /// Takes an event of its producer. Errors: the producer ended, or a flush completed too early.
+    pub(super) fn on(
+        &mut self,
+        world: &World,
+        history: &History,
+        now: Mono,
+        event: &Event,
+    ) -> Result<(), String> {
         match event {
             Event::Opened(_) => {
                 self.open = true;
@@ -79,6 +98,16 @@ impl Producing {
                 self.wake = None;
                 if let Some(error) = error {
                     return Err(format!("producer {} on {} ended: {error}", self.index, self.topic));
+                }
+            }
+            Event::Completed(op, _) => {
+                let sent = self.flush(self.at.client, *op).map_or(0, |flush| flush.sent);
+                let open = |record: &&SendRecord| world.outcome(record.sent).is_none();
+                if let Some(record) = history.sends[self.index][..sent].iter().find(open) {
+                    return Err(format!(
+                        "a flush completed before {:?}, which was sent before it",
+                        record.label
+                    ));
                 }
             }
             Event::Writable(_) if self.waits_for_room => {
@@ -115,7 +144,8 @@ impl Producing {
             self.next += 1;
         }
         if self.rng.u8(0..8) == 0 {
-            self.flushes.push(world.flush(self.at));
+            let sent = history.sends[self.index].len();
+            self.flushes.push(Flush { op: world.flush(self.at), sent });
         }
         let pause = self.rng.u64(0..=self.plan.pause.as_micros() as u64);
         self.wake = Some(world.now().mono + Duration::from_micros(pause));
@@ -126,7 +156,7 @@ impl Producing {
     pub(super) fn is_done(&self, world: &World, history: &History) -> bool {
         self.next == self.plan.messages
             && history.sends[self.index].iter().all(|record| world.outcome(record.sent).is_some())
-            && self.flushes.iter().all(|op| world.book.completed(*op).is_some())
+            && self.flushes.iter().all(|flush| world.book.completed(flush.op).is_some())
     }
 
     /// Objects to an outcome that the plan does not explain.
@@ -139,8 +169,8 @@ impl Producing {
                 return Err(format!("{:?} failed: {error}", record.label));
             }
         }
-        for op in &self.flushes {
-            if let Some(Err(error)) = world.book.completed(*op)
+        for flush in &self.flushes {
+            if let Some(Err(error)) = world.book.completed(flush.op)
                 && !allowed(error)
             {
                 return Err(format!("a flush of producer {} failed: {error}", self.index));

@@ -233,7 +233,7 @@ impl Simulation {
             }
             for producer in &mut self.producers {
                 if producer.is(occurrence.client, &occurrence.event) {
-                    producer.on(now, &occurrence.event)?;
+                    producer.on(&self.world, &self.history, now, &occurrence.event)?;
                 }
             }
             for consumer in &mut self.consumers {
