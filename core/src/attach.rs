@@ -14,6 +14,7 @@ use crate::io::{ConnId, Endpoint};
 use crate::lookup::{Found, Query, broker_endpoint};
 use crate::time::{Mono, Timer};
 use crate::topic_name::TopicName;
+use crate::wire::command::Command;
 
 /// Where a part stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,10 +138,7 @@ impl Tries {
         }
         self.count += 1;
         // A broken link says nothing about the broker's willingness, so the reconnection back-off applies to it.
-        let link = matches!(
-            error.kind(),
-            ErrorKind::ConnectError | ErrorKind::Disconnected | ErrorKind::NotConnected
-        );
+        let link = error.is_link();
         let delay = match retries.delay {
             Some(delay) if !self.succeeded && !link => delay,
             _ => self.backoff.next(&mut hub.rng),
@@ -392,6 +390,15 @@ impl Attach {
         }
     }
 
+    /// Somebody waits for this attachment with a deadline: the next attempt comes soon, however long the pauses have grown.
+    pub(crate) fn hurry(&mut self, hub: &mut Hub) {
+        self.tries.backoff.reset();
+        if self.stage == Stage::Pausing {
+            let delay = self.tries.backoff.next(&mut hub.rng);
+            hub.timers.set_earlier(Timer::Retry(self.owner), hub.now.mono + delay);
+        }
+    }
+
     /// The time for a creation is over: the last error is its outcome, if creations are bounded at all.
     pub(crate) fn opening_timed_out(&mut self, hub: &mut Hub) -> Step {
         if self.is_ended() {
@@ -430,4 +437,17 @@ impl Attach {
         hub.timers.cancel(Timer::Opening(self.owner));
         self.stage = Stage::Ended;
     }
+}
+
+/// What the application hears of a close that its broker did not confirm. Nothing after a broken link: the broker has then
+/// lost what was to be closed.
+pub(crate) fn unconfirmed(result: Result<Command, Error>, doing: impl FnOnce() -> String) -> Option<Error> {
+    let error = result.err().filter(|e| !e.is_link())?;
+    Some(match error.kind() {
+        ErrorKind::Timeout => {
+            let why = "the broker did not answer, and it may count this client in until the connection ends";
+            Error::new(ErrorKind::Timeout, doing(), why)
+        }
+        _ => error.while_doing(doing()),
+    })
 }

@@ -200,7 +200,8 @@ impl Client {
         self.ask(now, Query::Broker(topic.as_str().to_owned(), None))
     }
 
-    /// Closes every handle, then every connection; the operation completes when all are gone.
+    /// Closes every handle, then every connection; the operation completes when all are gone, within twice the operation
+    /// timeout. Errors: the first one that a handle ended with; the client is closed all the same.
     pub fn close(&mut self, now: Now) -> OpId {
         self.enter(now);
         let op = self.hub.operation();
@@ -215,6 +216,7 @@ impl Client {
                 self.hub.timers.cancel(Timer::Retry(Owner::Operation(op)));
                 self.hub.event(Event::Completed(op, Err(error.clone())));
             }
+            self.hub.expect_ends();
             self.producers.close_all(&mut self.hub);
             self.consumers.close_all(&mut self.hub);
             self.settle();
@@ -332,8 +334,9 @@ impl Client {
             self.hub.shut_down();
             // They tell owners that are gone.
             self.hub.notices.clear();
+            let end = self.hub.end();
             for op in std::mem::take(&mut self.closing) {
-                self.hub.event(Event::Completed(op, Ok(Reply::Done)));
+                self.hub.event(Event::Completed(op, end.clone()));
             }
         }
     }
@@ -375,6 +378,7 @@ impl Client {
             Timer::SendTimeout(part) => producers.send_timeout(hub, Slot::from_u64(part)),
             Timer::AckGroup(part) => consumers.ack_group(hub, Slot::from_u64(part)),
             Timer::NegativeAck(part) => consumers.negative_ack(hub, Slot::from_u64(part)),
+            Timer::Closing(part) => consumers.close_timed_out(hub, Slot::from_u64(part)),
             Timer::Operation(op) => consumers.operation_timed_out(hub, op),
             Timer::Retry(_) | Timer::Opening(_) => {}
         }

@@ -180,6 +180,16 @@ impl Error {
         Error(Arc::new(inner))
     }
 
+    /// The same error, with one more fact.
+    pub(crate) fn adding(&self, fact: impl fmt::Display) -> Self {
+        let mut inner = (*self.0).clone();
+        inner.detail = match inner.detail.is_empty() {
+            true => fact.to_string(),
+            false => format!("{}; {fact}", inner.detail),
+        };
+        Error(Arc::new(inner))
+    }
+
     /// What went wrong, to branch on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -188,6 +198,11 @@ impl Error {
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.kind().retry() != Retry::Never
+    }
+
+    /// Whether the link broke, which says nothing of what was asked: it can be asked again on the next one.
+    pub(crate) fn is_link(&self) -> bool {
+        matches!(self.kind(), ErrorKind::ConnectError | ErrorKind::Disconnected | ErrorKind::NotConnected)
     }
 
     /// The broker's own words, when it was the broker that refused.

@@ -15,7 +15,7 @@ use crate::connection::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::io::{
-    Answer, Ask, AskId, ConnId, Event, HandleId, LinkError, LinkErrorKind, OpId, Output, ProducerId,
+    Answer, Ask, AskId, ConnId, Event, HandleId, LinkError, LinkErrorKind, OpId, Output, ProducerId, Reply,
 };
 use crate::memory::Memory;
 use crate::rng::Rng;
@@ -75,6 +75,8 @@ pub(crate) struct Hub {
     reached: BTreeSet<Address>,
     /// The client is closed and its connections are gone.
     pub(crate) shut: bool,
+    /// The first error that a handle ended with since [`expect_ends`](Self::expect_ends).
+    end: Option<Error>,
     pool: BTreeMap<Address, ConnId>,
     asks: BTreeMap<AskId, ConnId>,
     next_ask: Slots<()>,
@@ -98,6 +100,7 @@ impl Hub {
             ever_connected: false,
             reached: BTreeSet::new(),
             shut: false,
+            end: None,
             pool: BTreeMap::new(),
             asks: BTreeMap::new(),
             next_ask: Slots::new(),
@@ -113,6 +116,23 @@ impl Hub {
 
     pub(crate) fn event(&mut self, event: Event) {
         self.outputs.push_back(Output::Event(event));
+    }
+
+    /// The client closes: from here on it counts how its handles end.
+    pub(crate) fn expect_ends(&mut self) {
+        self.end = None;
+    }
+
+    /// A handle ended.
+    pub(crate) fn note_end(&mut self, error: Option<&Error>) {
+        if self.end.is_none() {
+            self.end = error.cloned();
+        }
+    }
+
+    /// What the client's close ends with.
+    pub(crate) fn end(&mut self) -> Result<Reply, Error> {
+        self.end.take().map_or(Ok(Reply::Done), Err)
     }
 
     pub(crate) fn operation(&mut self) -> OpId {

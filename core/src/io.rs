@@ -160,7 +160,8 @@ impl std::fmt::Debug for Answer {
 pub enum Event {
     /// The handle is ready for use.
     Opened(HandleId),
-    /// The handle ended: by a close (`None`) or by an error, a failed creation included. Its id is dead.
+    /// The handle ended: by a close (`None`), or with an error: a failed creation, what was final, or a close that left
+    /// acknowledgements untold or that the broker did not confirm. Its id is dead.
     Closed(HandleId, Option<Error>),
     /// One SEND has its outcome. Message `i` of it has the id with `batch_index` `i`, for a batch.
     Published {

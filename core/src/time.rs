@@ -74,6 +74,8 @@ pub(crate) enum Timer {
     AckGroup(u64),
     /// Negatively acknowledged messages are asked for again.
     NegativeAck(u64),
+    /// A close that reconnects to tell its acknowledgements must have told them.
+    Closing(u64),
 }
 
 /// Named deadlines, each set at most once: setting again moves it.

@@ -356,7 +356,11 @@ fn an_unanswered_close_ends_at_the_operation_timeout() {
     let producer = w.producer("t", |_| {});
     w.script.by_hand(&["CLOSE_PRODUCER"]);
     let start = w.elapsed();
-    w.close_producer(producer);
+    let now = w.now();
+    w.machine(0).producer(producer.id).unwrap().close(now);
+    let error = w.await_closed(0, HandleId::Producer(producer.id)).expect("an error");
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.to_string().contains("the broker did not answer"), "{error}");
     let took = w.elapsed() - start;
     assert!((30 * SECOND..31 * SECOND).contains(&took), "{took:?}");
 }

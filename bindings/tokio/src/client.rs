@@ -110,8 +110,9 @@ impl Client {
 
     /// Closes every producer, consumer and reader of this client, then its connections; ready when all are gone.
     ///
-    /// Acknowledgements are sent before; messages without receipt fail with AlreadyClosed, so flush first. Closing twice is
-    /// fine. Cancel-safe: the client closes all the same.
+    /// Acknowledgements are sent before, as by [`Consumer::close`](crate::Consumer::close); messages without receipt fail with
+    /// AlreadyClosed, so flush first. Closing twice is fine. Cancel-safe: the client closes all the same.
+    /// Errors: the first one of a handle's close; the client is closed then too.
     pub async fn close(&self) -> Result<(), Error> {
         self.inner.shared.with(|state, now| state.close(now));
         poll_fn(|cx| self.inner.shared.with(|state, _| state.poll_ended(cx))).await
@@ -144,10 +145,12 @@ impl ClientRef {
         poll_fn(|cx| self.shared.with(|state, _| state.poll_opened(handle, cx))).await
     }
 
-    /// Closes the handle and waits until it has ended.
-    pub(crate) async fn close_handle(&self, handle: HandleId) {
-        self.shared.with(|state, now| state.close_handle(handle, now));
-        poll_fn(|cx| self.shared.with(|state, _| state.poll_closed(handle, cx))).await;
+    /// Closes the handle and waits until it has ended. Errors: what went wrong with that, but not what ended it before.
+    pub(crate) async fn close_handle(&self, handle: HandleId) -> Result<(), Error> {
+        if !self.shared.with(|state, now| state.close_handle(handle, now)) {
+            return Ok(());
+        }
+        poll_fn(|cx| self.shared.with(|state, _| state.poll_closed(handle, cx))).await
     }
 }
 

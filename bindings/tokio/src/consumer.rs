@@ -254,8 +254,9 @@ impl Consumer {
     }
 
     /// Closes the consumer, its acknowledgements sent, and waits until the broker knows. Closing twice is fine.
-    /// Cancel-safe: it closes all the same. While it is reconnecting there is nobody to tell: then acknowledgements since the
-    /// connection was lost are lost too, and those messages come again.
+    /// Cancel-safe: it closes all the same. With acknowledgements of a time without connection it waits for the connection,
+    /// for the operation timeout at most. Errors: Timeout, when the connection was not back (it says how many
+    /// acknowledgements are lost: those messages come again) or the broker did not answer.
     pub async fn close(&self) -> Result<(), Error> {
         self.inner.close().await
     }
@@ -449,8 +450,7 @@ impl ConsumerRef {
     }
 
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        self.client.close_handle(HandleId::Consumer(self.id)).await;
-        Ok(())
+        self.client.close_handle(HandleId::Consumer(self.id)).await
     }
 
     pub(crate) async fn last_message_ids(&self) -> Result<Vec<MessageId>, Error> {

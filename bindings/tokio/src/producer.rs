@@ -184,10 +184,9 @@ impl Producer {
     }
 
     /// Closes the producer and waits until the broker knows. Messages without receipt fail with AlreadyClosed.
-    /// Closing twice is fine. Cancel-safe: it closes all the same.
+    /// Closing twice is fine. Cancel-safe: it closes all the same. Errors: Timeout, when the broker did not answer.
     pub async fn close(&self) -> Result<(), Error> {
-        self.inner.client.close_handle(HandleId::Producer(self.inner.id)).await;
-        Ok(())
+        self.inner.client.close_handle(HandleId::Producer(self.inner.id)).await
     }
 
     /// The topic's full name.

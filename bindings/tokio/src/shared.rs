@@ -54,6 +54,8 @@ pub(crate) struct State {
     /// What to log and to broadcast once the lock is free.
     news: Vec<News>,
     closing: Closing,
+    /// What went wrong with the close of a handle when the client closed.
+    unclean: Option<Error>,
     close_waiters: Vec<Waker>,
 }
 
@@ -144,6 +146,7 @@ impl Shared {
             wakes: Vec::new(),
             news: Vec::new(),
             closing: Closing::Not,
+            unclean: None,
             close_waiters: Vec::new(),
         };
         Ok(Shared {
@@ -316,7 +319,8 @@ impl State {
 
     fn complete(&mut self, op: OpId, result: Result<Reply, Error>) {
         if matches!(self.closing, Closing::Asked(close) if close == op) {
-            self.end(result.map(drop));
+            self.unclean = result.err();
+            self.end(Ok(()));
             return;
         }
         // Whoever dropped the future took the entry away: the outcome has no taker then.
@@ -370,16 +374,17 @@ impl State {
         if matches!(life.phase, Phase::Closed(_)) || self.has_ended() {
             self.forget(handle);
         } else {
-            self.close_handle(handle, now);
+            let _waits = self.close_handle(handle, now);
         }
     }
 
-    /// Closes a handle; a dead id is closed already.
-    pub(crate) fn close_handle(&mut self, handle: HandleId, now: Now) {
+    /// Closes a handle. Returns whether there is an end to wait for: a dead id is closed already.
+    pub(crate) fn close_handle(&mut self, handle: HandleId, now: Now) -> bool {
         match handle {
             HandleId::Producer(id) => drop(self.core.producer(id).map(|mut p| p.close(now))),
             HandleId::Consumer(id) => drop(self.core.consumer(id).map(|c| c.close(now))),
         }
+        self.life(handle).is_some_and(|life| !matches!(life.phase, Phase::Closed(_)))
     }
 
     /// Ready when the handle is open, or when it will not open any more.
@@ -397,15 +402,16 @@ impl State {
         }
     }
 
-    /// Ready when the handle has ended. An error it ended by was told by what failed, or is told by the next call.
-    pub(crate) fn poll_closed(&mut self, handle: HandleId, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the handle has ended, with the error that it ended by.
+    pub(crate) fn poll_closed(&mut self, handle: HandleId, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let ended = self.has_ended();
         match self.life(handle) {
+            Some(Life { phase: Phase::Closed(Some(error)), .. }) => Poll::Ready(Err(error.clone())),
             Some(life) if !ended && !matches!(life.phase, Phase::Closed(_)) => {
                 wait_in(&mut life.waiters, cx.waker());
                 Poll::Pending
             }
-            _ => Poll::Ready(()),
+            _ => Poll::Ready(Ok(())),
         }
     }
 
@@ -483,7 +489,9 @@ impl State {
     /// Ready when nothing is left.
     pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         match &self.closing {
-            Closing::Ended(result) => Poll::Ready(result.clone()),
+            Closing::Ended(result) => {
+                Poll::Ready(result.clone().and(self.unclean.clone().map_or(Ok(()), Err)))
+            }
             _ => {
                 wait_in(&mut self.close_waiters, cx.waker());
                 Poll::Pending

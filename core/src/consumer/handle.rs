@@ -19,7 +19,8 @@ pub(crate) enum Stage {
     /// The partition count or the first SUBSCRIBE answers are missing.
     Opening,
     Open,
-    /// CLOSE_CONSUMER answers are missing; the error is what ended it, if it was not the application.
+    /// CLOSE_CONSUMER answers are missing; the error is what ended it, if it was not the application, or else what went
+    /// wrong with the close.
     Closing(Option<Error>),
 }
 

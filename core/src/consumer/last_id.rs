@@ -3,7 +3,6 @@
 //! Decides when an older answer will do. Refuses to know what the operations make of it.
 
 use super::part::Part;
-use super::seek::is_link_error;
 use crate::connection::RequestKind;
 use crate::error::{Error, ErrorKind};
 use crate::hub::Hub;
@@ -85,7 +84,7 @@ impl Part {
         self.last_id.in_flight = false;
         let mut asked = std::mem::take(&mut self.last_id.asked);
         match result {
-            Err(error) if is_link_error(error) => {
+            Err(error) if error.is_link() => {
                 asked.append(&mut self.last_id.waiting);
                 self.last_id.waiting = asked;
                 return Vec::new();

@@ -12,6 +12,7 @@
 //! ```
 
 mod acks;
+mod closing;
 mod handle;
 mod intake;
 mod last_id;
@@ -46,9 +47,10 @@ use crate::time::Timer;
 use crate::wire::command::Command;
 use crate::wire::frame::Payload;
 use crate::wire::proto;
+use closing::Closing;
 use handle::{Handle, Stage};
 use operation::Operation;
-use part::{Closing, Origin, Outcome, Part};
+use part::{Origin, Outcome, Part};
 use position::normal;
 
 pub use view::Consumer;
@@ -287,12 +289,7 @@ impl Consumers {
     ) {
         let Some(p) = self.parts.get_mut(part) else { return };
         let outcome = match kind {
-            RequestKind::CloseConsumer => {
-                // An answer, an error or a lost connection: the broker no longer has it either way.
-                p.closing = Closing::Done;
-                let parent = p.parent;
-                return self.finish_close(hub, parent);
-            }
+            RequestKind::CloseConsumer => return self.close_answered(hub, part, result),
             RequestKind::Subscribe if p.attach.is_current(ticket) => p.subscribed(hub, id, result),
             RequestKind::Seek => p.seek_answered(hub, id, ticket, result),
             RequestKind::LastMessageId => return self.last_id_answered(hub, part, ticket, result),
@@ -334,7 +331,7 @@ impl Consumers {
                 Ok(())
             }
             // Asked again on the next connection.
-            Err(error) if seek::is_link_error(&error) => return,
+            Err(error) if error.is_link() => return,
             Err(error) => Err(error.while_doing(format!("unsubscribing from {}", p.topic.as_str()))),
         };
         p.unsubscribing = None;
@@ -420,6 +417,9 @@ impl Consumers {
     /// for again with the next update of the partition count.
     fn part_failed(&mut self, hub: &mut Hub, part: Slot, error: Error) {
         let Some(p) = self.parts.get(part) else { return };
+        if matches!(p.closing, Closing::Telling(_)) {
+            return self.close_given_up(hub, part, error);
+        }
         let id = p.parent;
         let Some(handle) = self.handles.get_mut(id.0) else { return };
         let others = handle.slots().any(|slot| slot != part);
@@ -628,45 +628,5 @@ impl Consumers {
         if let Some(p) = self.parts.get_mut(part) {
             p.negative_ack_due(hub);
         }
-    }
-
-    // The end.
-
-    pub(crate) fn close_all(&mut self, hub: &mut Hub) {
-        for slot in self.handles.keys() {
-            self.close(hub, ConsumerId(slot), None);
-        }
-    }
-
-    /// Ends a consumer: acknowledgements are written, brokers are told, and `Closed` follows when they answered.
-    fn close(&mut self, hub: &mut Hub, id: ConsumerId, error: Option<Error>) {
-        let Some(handle) = self.handles.get_mut(id.0).filter(|h| !h.is_closing()) else { return };
-        let closed = Error::new(ErrorKind::AlreadyClosed, "", "the consumer was closed");
-        let cause = error.clone().unwrap_or(closed);
-        handle.stage = Stage::Closing(error);
-        hub.timers.cancel(Timer::Partitions(HandleId::Consumer(id)));
-        hub.timers.cancel(Timer::Retry(Owner::Handle(HandleId::Consumer(id))));
-        self.abandon_all(hub, id, &cause);
-        let slots: Vec<_> = self.handles.get(id.0).into_iter().flat_map(Handle::slots).collect();
-        for slot in slots {
-            if let Some(part) = self.parts.get_mut(slot) {
-                part.close(hub);
-            }
-        }
-        self.finish_close(hub, id);
-    }
-
-    fn finish_close(&mut self, hub: &mut Hub, id: ConsumerId) {
-        let Some(handle) = self.handles.get(id.0).filter(|h| h.is_closing()) else { return };
-        let done = |slot: Slot| self.parts.get(slot).is_none_or(|p| p.closing == Closing::Done);
-        if !handle.slots().all(done) {
-            return;
-        }
-        let handle = self.handles.remove(id.0).expect("found above");
-        for slot in handle.slots() {
-            self.parts.remove(slot);
-        }
-        let Stage::Closing(error) = handle.stage else { return };
-        hub.event(Event::Closed(HandleId::Consumer(id), error));
     }
 }

@@ -4,8 +4,8 @@
 //! latest.
 
 use super::Consumers;
+use super::closing::Closing;
 use super::last_id::Ends;
-use super::part::Closing;
 use crate::error::{Error, ErrorKind};
 use crate::hub::Hub;
 use crate::io::{ConsumerId, Event, OpId, Position, Reply};

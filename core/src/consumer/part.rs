@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::EntryId;
 use super::acks::{Acks, UnknownBatchSize};
+use super::closing::Closing;
 use super::intake::{self, Arrival, Refused, Why};
 use super::last_id::LastId;
 use super::nacks::Nacks;
@@ -20,7 +21,7 @@ use crate::attach::{Attach, Step};
 use crate::config::{ConsumerConfig, InitialPosition};
 use crate::connection::RequestKind;
 use crate::error::{Error, ErrorKind};
-use crate::hub::{Hub, Owner, Ticket};
+use crate::hub::{Hub, Owner};
 use crate::io::{ConnId, ConsumerId, OpId, Position};
 use crate::message::Message;
 use crate::message_id::MessageId;
@@ -40,15 +41,6 @@ const MAX_ACKS: usize = 1000;
 const MAX_ACK_WORDS: usize = 100_000;
 /// The largest batch that an id may claim: no producer comes near, and a set of it is 2 MiB.
 const MAX_BATCH_SIZE: i32 = 1 << 24;
-
-/// How far a part's close is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
-    No,
-    /// CLOSE_CONSUMER waits for its answer.
-    Asked,
-    Done,
-}
 
 /// What something led to, for the parent.
 #[derive(Debug)]
@@ -223,6 +215,9 @@ impl Part {
                 match self.holds_acks() {
                     true => self.acks.clear(),
                     false => self.flush_acks(hub),
+                }
+                if self.close_told(hub) {
+                    return Outcome::default();
                 }
                 self.acks.resubscribed();
                 self.nacks.clear();
@@ -653,8 +648,6 @@ impl Part {
         hub.write(id, &Command::RedeliverUnacknowledgedMessages(redeliver));
     }
 
-    // The end.
-
     /// Deletes the subscription, now or when there is a connection.
     pub(crate) fn unsubscribe(&mut self, hub: &mut Hub, op: OpId) {
         self.unsubscribing = Some(op);
@@ -665,46 +658,6 @@ impl Part {
                 consumer_id,
                 request_id,
                 ..proto::CommandUnsubscribe::default()
-            })
-        });
-    }
-
-    /// Asks the broker to forget this consumer; without a connection it already has, or will.
-    pub(crate) fn close(&mut self, hub: &mut Hub) {
-        if self.closing != Closing::No {
-            return;
-        }
-        self.flush_acks(hub);
-        let (connection, ticket) = (self.attach.registered(), self.attach.ticket());
-        self.end(hub);
-        if let Some(id) = connection {
-            self.closing = Closing::Asked;
-            self.write_close(hub, id, ticket);
-        }
-    }
-
-    /// Stops without a word to the broker, which knows.
-    pub(crate) fn end(&mut self, hub: &mut Hub) {
-        self.attach.end(hub);
-        hub.timers.cancel(Timer::AckGroup(self.wire_id()));
-        hub.timers.cancel(Timer::NegativeAck(self.wire_id()));
-        let queued = self.queue.clear();
-        self.permits.settled(queued);
-        self.closing = Closing::Done;
-    }
-
-    /// Undoes a SUBSCRIBE whose answer nobody waits for any more.
-    pub(crate) fn undo(&self, hub: &mut Hub, id: ConnId) {
-        self.write_close(hub, id, Ticket { owner: Owner::Nobody, attempt: 0 });
-    }
-
-    fn write_close(&self, hub: &mut Hub, id: ConnId, ticket: Ticket) {
-        let consumer_id = self.wire_id();
-        hub.request(id, ticket, RequestKind::CloseConsumer, hub.config.operation_timeout, |request_id| {
-            Command::CloseConsumer(proto::CommandCloseConsumer {
-                consumer_id,
-                request_id,
-                ..proto::CommandCloseConsumer::default()
             })
         });
     }

@@ -37,11 +37,6 @@ enum Stage {
     Done,
 }
 
-/// Whether the link broke, so that the same can be asked again on the next one.
-pub(crate) fn is_link_error(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::ConnectError | ErrorKind::NotConnected)
-}
-
 impl Part {
     /// Starts a seek; its end is an [`Outcome`] with `op`.
     pub(crate) fn begin_seek(&mut self, hub: &mut Hub, op: OpId, to: Position) {
@@ -169,7 +164,7 @@ impl Part {
                 let why = format!("the broker answered SEEK with {}", other.name());
                 self.seek_failed(hub, Error::new(ErrorKind::UnknownError, "", why))
             }
-            Err(error) if is_link_error(&error) => {
+            Err(error) if error.is_link() => {
                 seek.stage = Stage::Waiting;
                 Outcome::default()
             }
@@ -263,7 +258,7 @@ impl Part {
                 }
                 self.begin_delivery(hub)
             }
-            (Err(error), Some(_)) if !is_link_error(error) => self.seek_failed(hub, error.clone()),
+            (Err(error), Some(_)) if !error.is_link() => self.seek_failed(hub, error.clone()),
             _ => {
                 // Asked again on the next connection.
                 match seek.op {

@@ -111,7 +111,11 @@ impl Consumer<'_> {
         self.consumers.operate(self.hub, self.id, Kind::LastMessageIds)
     }
 
-    /// Writes the acknowledgements that wait and ends the consumer: `Event::Closed` follows.
+    /// Writes the acknowledgements that wait and ends the consumer: `Event::Closed` follows, within the operation timeout.
+    ///
+    /// A durable subscription whose acknowledgements wait for a lost connection reconnects first. Errors, in the event:
+    /// `Timeout` when the connection was not back in time, with how many acknowledgements are lost, or when the broker did
+    /// not answer; what is final, such as `TopicNotFound`.
     pub fn close(self, now: Now) {
         self.hub.enter(now);
         self.consumers.close(self.hub, self.id, None);

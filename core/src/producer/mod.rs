@@ -12,7 +12,7 @@ mod send;
 
 use bytes::Bytes;
 
-use crate::attach::Step;
+use crate::attach::{Step, unconfirmed};
 use crate::client::topic_name;
 use crate::config::ProducerConfig;
 use crate::connection::RequestKind;
@@ -232,9 +232,13 @@ impl Producers {
     ) {
         let Some(p) = self.parts.get_mut(part) else { return };
         if kind == RequestKind::CloseProducer {
-            // An answer, an error or a lost connection: the broker no longer has it either way.
             p.closing = Closing::Done;
             let parent = p.parent;
+            let unconfirmed = unconfirmed(result, || format!("closing the producer of {}", p.identity.topic));
+            if let Some(Stage::Closing(outcome @ None)) = self.handles.get_mut(parent.0).map(|h| &mut h.stage)
+            {
+                *outcome = unconfirmed;
+            }
             return self.finish_close(hub, parent);
         }
         if !p.attach.is_current(ticket) {
@@ -428,6 +432,7 @@ impl Producers {
             self.parts.remove(slot);
         }
         let Stage::Closing(error) = handle.stage else { return };
+        hub.note_end(error.as_ref());
         hub.event(Event::Closed(HandleId::Producer(id), error));
     }
 }
@@ -457,7 +462,9 @@ impl Producer<'_> {
         self.producers.flush(self.hub, self.id)
     }
 
-    /// Ends the producer. Messages without receipt fail with `AlreadyClosed`: flush first to have them stored.
+    /// Ends the producer: `Event::Closed` follows, within the operation timeout, and at once without a connection. Messages
+    /// without receipt fail with `AlreadyClosed`: flush first to have them stored.
+    /// Errors, in the event: `Timeout` when the broker did not answer.
     pub fn close(&mut self, now: Now) {
         self.hub.enter(now);
         self.producers.close(self.hub, self.id, None);

@@ -216,6 +216,140 @@ fn a_close_writes_the_acks_first_and_ends_with_the_answer_or_without() {
 }
 
 #[test]
+fn a_close_while_reconnecting_tells_the_acks_of_that_time_first() {
+    let mut s = Script::new();
+    let (consumer, wire) = s.open(config());
+    s.send(&[Delivery::new(wire, 0, "a").frame()]);
+    let a = s.receive(consumer).unwrap().message_id();
+    s.cut();
+    s.on(consumer, |mut c, now| c.acknowledge(now, &a)).unwrap();
+    s.events.clear();
+    s.on(consumer, |c, now| c.close(now));
+    assert_eq!(s.client.consumer(consumer).unwrap_err().kind(), ErrorKind::AlreadyClosed);
+    s.ms(200);
+    assert!(s.events.is_empty(), "{:?}", s.events);
+    s.accept();
+    assert_eq!(s.ack(), (false, vec![(0, vec![])]));
+    let close = expect_close(&mut s);
+    s.silent();
+    s.say(success(close.request_id));
+    assert!(
+        matches!(s.events.pop_front(), Some(Event::Closed(HandleId::Consumer(c), None)) if c == consumer)
+    );
+    assert_eq!(s.client.stats().consumers, 0);
+    s.advance(Duration::from_secs(100));
+    s.silent();
+}
+
+#[test]
+fn a_close_that_cannot_tell_its_acks_in_time_says_how_many_are_lost() {
+    let mut s = Script::with(|c| c.operation_timeout = Duration::from_secs(5));
+    let (consumer, wire) = s.open(shared());
+    s.cut();
+    for entry in 0..3 {
+        s.on(consumer, |mut c, now| c.acknowledge(now, &id(entry))).unwrap();
+    }
+    s.events.clear();
+    s.on(consumer, |c, now| c.close(now));
+    s.ms(4_999);
+    s.expect_subscribe();
+    assert!(s.events.is_empty(), "{:?}", s.events);
+    s.ms(1);
+    match s.events.pop_front() {
+        Some(Event::Closed(HandleId::Consumer(c), Some(error))) => {
+            assert_eq!((c, error.kind()), (consumer, ErrorKind::Timeout));
+            assert!(error.to_string().contains("3 acknowledgements"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(expect_close(&mut s).consumer_id, wire, "the SUBSCRIBE may still be heard");
+    assert_eq!(s.client.stats().consumers, 0);
+}
+
+#[test]
+fn a_close_while_reconnecting_with_nothing_to_tell_ends_at_once() {
+    for (durable, acknowledged) in [(true, false), (false, true)] {
+        let mut s = Script::new();
+        let consumer = s.subscribe(ConsumerConfig { durable, ..shared() });
+        s.accept();
+        s.written.clear();
+        s.cut();
+        if acknowledged {
+            // Nobody will remember: the subscription ended with its consumer.
+            s.on(consumer, |mut c, now| c.acknowledge(now, &id(0))).unwrap();
+        }
+        s.events.clear();
+        s.on(consumer, |c, now| c.close(now));
+        assert!(matches!(s.events.pop_front(), Some(Event::Closed(_, None))));
+        s.advance(Duration::from_secs(100));
+        s.silent();
+    }
+}
+
+#[test]
+fn a_close_while_reconnecting_ends_with_what_is_final_and_with_what_was_lost() {
+    let mut s = Script::new();
+    let (consumer, _) = s.open(config());
+    s.cut();
+    s.on(consumer, |mut c, now| c.acknowledge(now, &id(0))).unwrap();
+    s.events.clear();
+    s.on(consumer, |c, now| c.close(now));
+    s.ms(200);
+    let subscribe = s.expect_subscribe();
+    s.say(error(subscribe.request_id, ServerError::TopicNotFound));
+    match s.events.pop_front() {
+        Some(Event::Closed(_, Some(error))) => {
+            assert_eq!(error.kind(), ErrorKind::TopicNotFound);
+            assert!(error.to_string().contains("1 acknowledgements"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_that_closes_waits_for_acks_too_and_says_what_was_lost() {
+    for back in [true, false] {
+        let mut s = Script::new();
+        let (consumer, _) = s.open(config());
+        s.cut();
+        s.on(consumer, |mut c, now| c.acknowledge(now, &id(0))).unwrap();
+        let op = s.client.close(s.now);
+        s.pump();
+        s.ms(200);
+        assert!(s.is_pending(op));
+        let request = s.expect_subscribe().request_id;
+        if back {
+            s.say(success(request));
+            assert_eq!(s.ack(), (false, vec![(0, vec![])]));
+            let close = expect_close(&mut s).request_id;
+            s.say(success(close));
+            s.completed(op).unwrap();
+        } else {
+            s.advance(Duration::from_secs(30));
+            assert_eq!(s.completed(op).unwrap_err().kind(), ErrorKind::Timeout);
+        }
+        assert_eq!(s.client.stats(), ClientStats::default());
+    }
+}
+
+#[test]
+fn a_close_that_the_broker_never_answers_ends_with_a_timeout_that_says_what_may_be_left() {
+    let mut s = Script::new();
+    let (consumer, _) = s.open(config());
+    s.on(consumer, |c, now| c.close(now));
+    expect_close(&mut s);
+    s.events.clear();
+    s.advance(Duration::from_secs(30));
+    match s.events.pop_front() {
+        Some(Event::Closed(HandleId::Consumer(c), Some(error))) => {
+            assert_eq!((c, error.kind()), (consumer, ErrorKind::Timeout));
+            assert!(error.to_string().contains("the broker did not answer"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_close_before_the_answer_to_subscribe_undoes_it() {
     let mut s = Script::new();
     let consumer = s.subscribe(config());
