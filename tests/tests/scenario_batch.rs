@@ -104,7 +104,7 @@ fn pb139_a_close_settles_the_open_batch_of_every_partition() {
     let mut w = World::new(139);
     let now = w.now();
     w.broker.create_partitioned_topic(now, "t", 3).unwrap();
-    let producer = w.producer("t", |c| c.batching.max_publish_delay = 60 * SECOND);
+    let producer = w.producer("t", |c| c.batching.max_publish_delay = 20 * SECOND);
     let sent: Vec<Sent> = (0..30)
         .map(|n| w.send(producer, OutgoingMessage::new(format!("{n}")).with_key(format!("key-{}", n % 7))))
         .collect();

@@ -46,7 +46,7 @@ async fn a_receipt_dropped_unawaited_sends_all_the_same_and_flush_waits_for_it()
     let broker = broker().await;
     let client = Client::new(broker.service_url()).unwrap();
     let slow = Batching { max_publish_delay: Duration::from_secs(3600), ..Batching::default() };
-    let producer = client.producer("t").batching(slow).create().await.unwrap();
+    let producer = client.producer("t").batching(slow).send_timeout(None).create().await.unwrap();
     for i in 0..10 {
         drop(producer.try_enqueue(i.to_string()).unwrap());
     }
@@ -101,7 +101,12 @@ async fn an_enqueue_dropped_while_it_waits_for_room_sends_nothing() {
     let broker = broker().await;
     let client = Client::new(broker.service_url()).unwrap();
     let slow = Batching { max_publish_delay: Duration::from_secs(3600), ..Batching::default() };
-    let builder = client.producer("t").max_pending_messages(1).block_if_queue_full(true).batching(slow);
+    let builder = client
+        .producer("t")
+        .max_pending_messages(1)
+        .block_if_queue_full(true)
+        .batching(slow)
+        .send_timeout(None);
     let producer = builder.create().await.unwrap();
     let first = producer.enqueue("a").await.unwrap();
     {
@@ -121,7 +126,7 @@ async fn a_closed_producer_fails_what_has_no_receipt_and_closing_twice_is_fine()
     let broker = broker().await;
     let client = Client::new(broker.service_url()).unwrap();
     let slow = Batching { max_publish_delay: Duration::from_secs(3600), ..Batching::default() };
-    let producer = client.producer("t").batching(slow).create().await.unwrap();
+    let producer = client.producer("t").batching(slow).send_timeout(None).create().await.unwrap();
     let receipt = producer.enqueue("a").await.unwrap();
     producer.close().await.unwrap();
     assert_eq!(receipt.await.unwrap_err().kind(), ErrorKind::AlreadyClosed);

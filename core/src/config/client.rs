@@ -26,7 +26,8 @@ pub struct ClientConfig {
     pub max_backoff: Duration,
     /// Silence on an idle connection before a PING is sent. Default 30 s.
     pub keep_alive_interval: Duration,
-    /// Silence before a PING while a request or a send waits for its answer. Default 10 s.
+    /// Silence before a PING while a request or a send waits for its answer; where it is longer than `keep_alive_interval`,
+    /// that one holds. Default 10 s.
     pub busy_keep_alive_interval: Duration,
     /// How long a PING may stay unanswered while something waits; when idle it is `keep_alive_interval`. Default 5 s.
     pub ping_timeout: Duration,
@@ -81,13 +82,17 @@ impl ClientConfig {
             ("keep_alive_interval", self.keep_alive_interval),
             ("busy_keep_alive_interval", self.busy_keep_alive_interval),
             ("ping_timeout", self.ping_timeout),
+            ("operation_retries.timeout", self.operation_retries.timeout),
         ] {
             if value.is_zero() {
                 return bad(&format!("{name} must be longer than zero"));
             }
         }
         if self.max_backoff < self.initial_backoff {
-            return bad("max_backoff must not be shorter than initial_backoff");
+            return bad(&format!(
+                "max_backoff ({:?}) must not be shorter than initial_backoff ({:?})",
+                self.max_backoff, self.initial_backoff
+            ));
         }
         if self.concurrent_lookups == 0 {
             return bad("concurrent_lookups must be at least 1");
@@ -110,7 +115,7 @@ pub struct OperationRetries {
     pub max_retries: Option<u32>,
     /// Pause before a further try; `None` for the reconnection back-off (100 ms, doubling).
     pub delay: Option<Duration>,
-    /// How long one try may take.
+    /// How long one try may take; where the operation timeout is shorter, that one holds.
     pub timeout: Duration,
     /// Whether all tries together must end within the operation timeout.
     pub within_operation_timeout: bool,
@@ -195,5 +200,18 @@ mod tests {
         let config =
             ClientConfig { ping_timeout: Duration::ZERO, ..ClientConfig::new("pulsar://localhost").unwrap() };
         assert!(config.validate().unwrap_err().to_string().contains("ping_timeout"));
+        let mut config = ClientConfig::new("pulsar://localhost").unwrap();
+        config.operation_retries.timeout = Duration::ZERO;
+        assert!(config.validate().unwrap_err().to_string().contains("operation_retries.timeout"));
+    }
+
+    #[test]
+    fn a_back_off_that_ends_below_its_start_is_refused_with_both_values() {
+        let config = ClientConfig {
+            max_backoff: Duration::from_millis(50),
+            ..ClientConfig::new("pulsar://localhost").unwrap()
+        };
+        let error = config.validate().unwrap_err().to_string();
+        assert!(error.contains("max_backoff (50ms)") && error.contains("initial_backoff (100ms)"), "{error}");
     }
 }

@@ -23,9 +23,9 @@ pub struct ConsumerConfig {
     pub consumer_name: Option<String>,
     /// Dispatch preference in Shared and Failover, 0 first.
     pub priority_level: i32,
-    /// Messages asked for ahead of the application; 0 asks for one at each receive. Default 1000.
+    /// Messages asked for ahead of the application, for each partition; 0 asks for one at each receive. Default 1000.
     pub receiver_queue_size: u32,
-    /// The same over all partitions. Default 50000.
+    /// The same over all partitions together, which share it evenly: the smaller limit holds. Default 50000.
     pub max_total_receiver_queue_size: u32,
     /// How long acknowledgements are gathered; zero sends each at once. Default 100 ms.
     pub ack_group_time: Duration,
@@ -96,6 +96,12 @@ impl ConsumerConfig {
             return bad("read_compacted needs an Exclusive or Failover subscription");
         }
         if let KeySharedPolicy::Sticky(ranges) = &self.key_shared_policy {
+            let kind = self.subscription_type;
+            if kind != SubscriptionType::KeyShared {
+                return bad(&format!(
+                    "key_shared_policy (Sticky) needs subscription_type KeyShared, not {kind:?}"
+                ));
+            }
             if ranges.is_empty() {
                 return bad("a sticky Key_Shared consumer needs at least one hash range");
             }
@@ -184,5 +190,24 @@ impl ReaderConfig {
             subscription: None,
             read_compacted: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_ranges_are_refused_where_nobody_divides_keys() {
+        let of = |subscription_type, key_shared_policy| ConsumerConfig {
+            subscription_type,
+            key_shared_policy,
+            ..ConsumerConfig::new("t", "s")
+        };
+        let sticky = || KeySharedPolicy::Sticky(vec![0..=9]);
+        let error = of(SubscriptionType::Shared, sticky()).validate().unwrap_err().to_string();
+        assert!(error.contains("Sticky") && error.contains("not Shared"), "{error}");
+        of(SubscriptionType::KeyShared, sticky()).validate().unwrap();
+        of(SubscriptionType::Shared, KeySharedPolicy::AutoSplit).validate().unwrap();
     }
 }

@@ -73,6 +73,17 @@ impl ProducerConfig {
         if self.batching.enabled && self.batching.max_bytes == 0 {
             return bad("batching.max_bytes must be at least 1");
         }
+        let delay = self.batching.max_publish_delay;
+        if let Some(timeout) = self.send_timeout.filter(|timeout| self.batching.enabled && delay >= *timeout)
+        {
+            return bad(&format!(
+                "batching.max_publish_delay ({delay:?}) must be shorter than send_timeout ({timeout:?}): messages would \
+                 time out while their batch waits for company"
+            ));
+        }
+        if self.initial_sequence_id.is_some_and(|id| !(-1..i64::MAX - 1).contains(&id)) {
+            return bad("initial_sequence_id must be at least -1 and below 2^63 - 2");
+        }
         Ok(())
     }
 }
@@ -86,7 +97,7 @@ pub struct Batching {
     pub max_messages: usize,
     /// Payload bytes in one batch, before compression. Default 128 KiB.
     pub max_bytes: usize,
-    /// How long the first message of a batch waits for company. Default 1 ms.
+    /// How long the first message of a batch waits for company; shorter than the send timeout. Default 1 ms.
     pub max_publish_delay: Duration,
 }
 
@@ -145,5 +156,35 @@ pub type RoutingFunction = dyn Fn(&OutgoingMessage, u32) -> u32 + Send + Sync;
 impl fmt::Debug for MessageRouter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MessageRouter(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_outwaits_its_messages_is_refused_with_both_values() {
+        let of = |delay, timeout, enabled| ProducerConfig {
+            send_timeout: timeout,
+            batching: Batching { enabled, max_publish_delay: delay, ..Batching::default() },
+            ..ProducerConfig::new("t")
+        };
+        let second = Duration::from_secs(1);
+        for delay in [2 * second, 3 * second] {
+            let error = of(delay, Some(2 * second), true).validate().unwrap_err().to_string();
+            assert!(error.contains(&format!("{delay:?}")) && error.contains("send_timeout (2s)"), "{error}");
+        }
+        of(second, Some(2 * second), true).validate().unwrap();
+        of(3 * second, None, true).validate().unwrap();
+        of(3 * second, Some(2 * second), false).validate().unwrap();
+    }
+
+    #[test]
+    fn a_first_sequence_id_must_leave_room_for_the_next() {
+        for (id, fine) in [(-2, false), (-1, true), (0, true), (i64::MAX - 2, true), (i64::MAX, false)] {
+            let config = ProducerConfig { initial_sequence_id: Some(id), ..ProducerConfig::new("t") };
+            assert_eq!(config.validate().is_ok(), fine, "{id}");
+        }
     }
 }

@@ -38,7 +38,8 @@ impl KeepAlive {
     pub(crate) fn new(idle: Duration, busy: Duration, ping_timeout: Duration, now: Mono) -> Self {
         KeepAlive {
             idle,
-            busy,
+            // Whoever waits for an answer is never more patient than one who does not.
+            busy: busy.min(idle),
             ping_timeout,
             last_life: now,
             busy_since: None,
@@ -122,6 +123,14 @@ mod tests {
         assert_eq!(k.busy(at(21)), None);
         assert_eq!(k.check(at(30)), Verdict::Ping(at(35)));
         assert_eq!(k.check(at(35)), Verdict::Dead);
+    }
+
+    #[test]
+    fn a_short_idle_interval_holds_for_a_busy_connection_too() {
+        let seconds = Duration::from_secs;
+        let mut k = KeepAlive::new(seconds(3), seconds(10), seconds(5), at(0));
+        assert_eq!(k.busy(at(1)), Some(at(4)));
+        assert_eq!(k.check(at(4)), Verdict::Ping(at(9)));
     }
 
     #[test]

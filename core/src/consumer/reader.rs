@@ -8,7 +8,10 @@ use crate::hub::Hub;
 /// Source: `ReaderImpl` in the Java client, which draws ten hexadecimal digits.
 pub(crate) fn consumer_config(hub: &mut Hub, config: ReaderConfig) -> ConsumerConfig {
     let subscription = config.subscription.unwrap_or_else(|| format!("reader-{}", hub.rng.name(10)));
+    let other = ConsumerConfig::new(config.topic, subscription);
     ConsumerConfig {
+        // A reader has no such setting, so it is no limit.
+        max_total_receiver_queue_size: other.max_total_receiver_queue_size.max(config.receiver_queue_size),
         subscription_type: SubscriptionType::Exclusive,
         durable: false,
         start_position: Some(config.start),
@@ -16,6 +19,6 @@ pub(crate) fn consumer_config(hub: &mut Hub, config: ReaderConfig) -> ConsumerCo
         receiver_queue_size: config.receiver_queue_size,
         consumer_name: config.reader_name,
         read_compacted: config.read_compacted,
-        ..ConsumerConfig::new(config.topic, subscription)
+        ..other
     }
 }

@@ -166,7 +166,7 @@ impl Part {
         if self.next_sequence.is_none() {
             let last = config.initial_sequence_id.unwrap_or(success.last_sequence_id.unwrap_or(-1));
             self.last_sequence = last;
-            self.next_sequence = Some((last + 1).max(0) as u64);
+            self.next_sequence = Some(last.saturating_add(1).max(0) as u64);
         }
         let limit = self.identity.max_message_size + crate::connection::FRAME_PADDING;
         let mut refused = Vec::new();

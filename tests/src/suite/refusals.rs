@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub async fn a_full_queue_fails_or_waits(place: &Place) -> Result<()> {
     let (client, topic) = (place.client()?, place.topic("t"));
     // A batch that is not full waits, so that the queue fills without depending on speed.
-    let slow = Batching { max_publish_delay: Duration::from_secs(60), ..Batching::default() };
+    let slow = Batching { max_publish_delay: Duration::from_secs(20), ..Batching::default() };
     let producer = client.producer(&topic).batching(slow).max_pending_messages(5).create().await?;
     let mut receipts = Vec::new();
     for i in 0..5 {

@@ -159,7 +159,7 @@ fn pb176_a_client_dropped_in_any_state_leaves_no_task_and_no_socket() {
         .await;
         leaves_nothing("a batch that waits", &broker, same, async |client| {
             let delay = Batching { max_publish_delay: Duration::from_secs(3600), ..Batching::default() };
-            let producer = client.producer(TOPIC).batching(delay).create().await.unwrap();
+            let producer = client.producer(TOPIC).batching(delay).send_timeout(None).create().await.unwrap();
             drop(producer.try_enqueue("a").unwrap());
         })
         .await;

@@ -47,7 +47,7 @@ async fn pb020_a_routing_function_that_panics_fails_its_send_and_no_other() {
 async fn pb046_a_producer_closed_or_dropped_is_no_publisher_any_more() {
     let broker = broker().await;
     let client = Client::new(broker.service_url()).unwrap();
-    let open = async || client.producer(TOPIC).batching(patient()).create().await.unwrap();
+    let open = async || client.producer(TOPIC).batching(patient()).send_timeout(None).create().await.unwrap();
     let send_three =
         |producer: &geminga::Producer| [0, 1, 2].map(|i: u8| producer.try_enqueue(vec![b'0' + i]).unwrap());
     let producer = open().await;

@@ -501,3 +501,13 @@ fn a_durable_subscription_asks_its_cursor_whether_there_is_more() {
     s.say(last_id(request, id(5), Some(id(5))));
     assert!(!available(&mut s, op));
 }
+
+#[test]
+fn a_reader_asks_for_as_many_messages_as_it_was_told() {
+    let mut s = Script::new();
+    s.open_reader(ReaderConfig {
+        receiver_queue_size: 60_000,
+        ..ReaderConfig::new(TOPIC, Position::Earliest)
+    });
+    assert_eq!(s.flow(), 60_000);
+}
