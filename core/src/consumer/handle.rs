@@ -47,6 +47,8 @@ pub(crate) struct Handle {
     /// A receiver queue of size 0 asked for a message.
     pub(crate) wanted: bool,
     pub(crate) paused: bool,
+    /// The seek under way: partitions that have moved already wait for the others.
+    pub(crate) seeking: Option<OpId>,
     /// Operations that wait for the consumer to be open.
     pub(crate) parked: Vec<(OpId, Kind)>,
 }
@@ -75,12 +77,19 @@ impl Handle {
             armed: true,
             wanted: false,
             paused: false,
+            seeking: None,
             parked: Vec::new(),
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open)
+    }
+
+    /// Whether messages may be handed out.
+    #[inline]
+    pub(crate) fn delivers(&self) -> bool {
+        self.is_open() && self.seeking.is_none()
     }
 
     pub(crate) fn is_closing(&self) -> bool {

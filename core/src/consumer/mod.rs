@@ -469,7 +469,7 @@ impl Consumers {
             p.listed = true;
             handle.ready.push_back(part);
         }
-        if handle.armed && handle.is_open() {
+        if handle.armed && handle.delivers() {
             handle.armed = false;
             hub.event(Event::Readable(handle.id));
         }
@@ -478,7 +478,7 @@ impl Consumers {
     #[inline]
     fn receive(&mut self, hub: &mut Hub, id: ConsumerId) -> Option<Message> {
         let handle = self.handles.get_mut(id.0)?;
-        while let Some(slot) = handle.ready.front().copied().filter(|_| handle.is_open()) {
+        while let Some(slot) = handle.ready.front().copied().filter(|_| handle.delivers()) {
             let Some(part) = self.parts.get_mut(slot) else {
                 handle.ready.pop_front();
                 continue;

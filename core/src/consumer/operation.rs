@@ -94,6 +94,9 @@ impl Consumers {
             let error = Error::new(ErrorKind::NotConnected, "", "no partition is available");
             return self.complete(hub, op, Err(error));
         }
+        if let (Kind::Seek(_), Some(handle)) = (kind, self.handles.get_mut(operation.handle.0)) {
+            handle.seeking = Some(op);
+        }
         for slot in waiting {
             let Some(part) = self.parts.get_mut(slot) else { continue };
             match kind {
@@ -214,6 +217,11 @@ impl Consumers {
         }
         if let Some(handle) = self.handles.get_mut(operation.handle.0) {
             handle.parked.retain(|(parked, _)| *parked != op);
+            if handle.seeking.take_if(|o| *o == op).is_some() {
+                for slot in handle.slots().collect::<Vec<_>>() {
+                    self.list(hub, slot);
+                }
+            }
         }
         hub.event(Event::Completed(op, result));
     }

@@ -85,7 +85,8 @@ impl Consumer<'_> {
     ///
     /// Times and the two ends move every partition, an id its own. While disconnected it waits.
     /// Completes with `Reply::Done`. Errors: `NotAllowedError` while another seek is under way, `InvalidMessage`,
-    /// `Timeout`, or what the broker says; the position is then as before (after `Timeout` it is unknown).
+    /// `Timeout`, or what the broker says; a partition that was refused is where it was, the others have moved (after
+    /// `Timeout` it is unknown which).
     pub fn seek(&mut self, now: Now, to: Position) -> OpId {
         self.hub.enter(now);
         self.consumers.operate(self.hub, self.id, Kind::Seek(normal(to)))

@@ -156,6 +156,37 @@ fn a_seek_by_time_moves_every_partition_and_one_by_id_its_own() {
 }
 
 #[test]
+fn a_partition_that_has_moved_hands_nothing_out_before_all_have() {
+    for refused in [false, true] {
+        let (mut s, consumer, wires) = partitioned(2, config());
+        s.written.clear();
+        s.send(&[Delivery::new(wires[1], 0, "old").partition(1).frame()]);
+        let op = s.on(consumer, |mut c, now| c.seek(now, Position::Earliest));
+        let asked = [s.next(), s.next()].map(|c| match c {
+            Command::Seek(seek) => seek.request_id,
+            other => panic!("{other:?}"),
+        });
+        assert!(s.receive(consumer).is_none());
+        s.say(success(asked[0]));
+        s.send(&[Delivery::new(wires[0], 0, "new").partition(0).frame()]);
+        s.events.clear();
+        s.ms(1000);
+        assert!(s.receive(consumer).is_none());
+        assert!(s.events.is_empty(), "{:?}", s.events);
+        match refused {
+            false => s.say(success(asked[1])),
+            true => s.say(error(asked[1], ServerError::MetadataError)),
+        }
+        assert_eq!(s.completed(op).is_err(), refused);
+        assert!(s.has_event(|e| matches!(e, Event::Readable(_))));
+        let expected: &[&str] = if refused { &["old", "new"] } else { &["new"] };
+        let mut texts = s.drain(consumer);
+        texts.sort_by_key(|text| std::cmp::Reverse(text.clone()));
+        assert_eq!(texts, expected);
+    }
+}
+
+#[test]
 fn last_message_ids_come_in_the_order_of_partitions() {
     let (mut s, consumer, _) = partitioned(2, config());
     s.written.clear();
