@@ -2,8 +2,8 @@
 
 /// Bytes held by unacknowledged messages of all producers.
 ///
-/// Shape: a reservation is granted while usage is below the limit, so usage may exceed it by one message, which lets a
-/// message larger than the limit through. A limit of 0 grants everything.
+/// Shape: there is room while usage is below the limit, so usage may exceed it by one message, which lets a message larger
+/// than the limit through. With a limit of 0 there is always room.
 #[derive(Debug)]
 pub(crate) struct Memory {
     used: usize,
@@ -15,12 +15,9 @@ impl Memory {
         Memory { used: 0, limit }
     }
 
-    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
-        let granted = self.has_room();
-        if granted {
-            self.used += bytes;
-        }
-        granted
+    /// Counts a message that is held from now on. Whether there is room for it was asked before.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.used = self.used.saturating_add(bytes);
     }
 
     pub(crate) fn release(&mut self, bytes: usize) {
@@ -44,14 +41,14 @@ mod tests {
     #[test]
     fn the_budget_may_be_exceeded_by_one_message_and_returns_to_zero() {
         let mut memory = Memory::new(10);
-        assert!(memory.reserve(9));
-        assert!(memory.reserve(9));
-        assert!(!memory.reserve(1));
+        memory.reserve(9);
+        assert!(memory.has_room());
+        memory.reserve(9);
+        assert!(!memory.has_room());
         memory.release(9);
-        assert!(memory.reserve(1));
+        assert!(memory.has_room());
         memory.release(9);
-        memory.release(1);
         assert_eq!(memory.used(), 0);
-        assert!(Memory::new(0).reserve(usize::MAX));
+        assert!(Memory::new(0).has_room());
     }
 }

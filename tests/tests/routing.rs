@@ -29,6 +29,23 @@ fn partitions_of(w: &mut World, sent: &[Sent]) -> (Vec<i32>, BTreeMap<i32, usize
     (partitions, counts)
 }
 
+/// The application's function is called in the midst of a send.
+#[test]
+fn a_routing_function_that_panics_leaves_nothing_reserved() {
+    let choose = |m: &OutgoingMessage, _| if m.payload.is_empty() { panic!("as planned") } else { 0 };
+    let routing = Routing::Custom(MessageRouter(Arc::new(choose)));
+    let (mut w, producer) = parted(0, 2, |c| c.routing = routing);
+    let now = w.now();
+    let send = std::panic::AssertUnwindSafe(|| {
+        let mut view = w.machine(0).producer(producer.id).unwrap();
+        view.send(now, OutgoingMessage::new("").with_key("a key has its size"))
+    });
+    std::panic::catch_unwind(send).unwrap_err();
+    assert_eq!((w.stats(0).memory_used, w.stats(0).pending_messages), (0, 0));
+    let sent = w.send(producer, "m");
+    w.expect_published(sent);
+}
+
 /// Messages without key, batched and not: spread evenly.
 #[test]
 fn pb055_messages_without_key_spread_evenly() {

@@ -89,7 +89,7 @@ impl Producers {
             return Err(error);
         }
         let memory = size(message);
-        if !hub.memory.reserve(memory) {
+        if !hub.memory.has_room() {
             let error = Error::new(
                 ErrorKind::MemoryBufferIsFull,
                 format!("sending to {}", handle.topic.as_str()),
@@ -104,29 +104,21 @@ impl Producers {
         }
         let handle = self.handles.get_mut(id.0).expect("the caller holds a view of it");
         let (usable, config) = (handle.usable, &handle.config);
-        let taken = handle.router.route(message, usable).and_then(|partition| {
-            let slot = handle.parts[partition as usize];
-            let part = self.parts.get_mut(slot).expect("a handle's parts live as long as it");
-            part.push(hub, message, memory, config, &mut handle.next_number)
-                .map(|pushed| (slot, partition, pushed))
-        });
-        match taken {
-            Ok((slot, partition, pushed)) => {
-                handle.pending += 1;
-                if pushed.left {
-                    handle.router.advance(partition, usable);
-                }
-                let sent = SendId { batch: pushed.number, index: pushed.index };
-                for (closed, error) in pushed.broken {
-                    self.settle_broken(hub, slot, closed, error);
-                }
-                Ok(sent)
-            }
-            Err(error) => {
-                hub.memory.release(memory);
-                Err(error)
-            }
+        // Nothing is reserved before the message is taken: a routing function is the application's, and may panic.
+        let partition = handle.router.route(message, usable)?;
+        let slot = handle.parts[partition as usize];
+        let part = self.parts.get_mut(slot).expect("a handle's parts live as long as it");
+        let pushed = part.push(hub, message, memory, config, &mut handle.next_number)?;
+        hub.memory.reserve(memory);
+        handle.pending += 1;
+        if pushed.left {
+            handle.router.advance(partition, usable);
         }
+        let sent = SendId { batch: pushed.number, index: pushed.index };
+        for (closed, error) in pushed.broken {
+            self.settle_broken(hub, slot, closed, error);
+        }
+        Ok(sent)
     }
 
     /// When the batch of the partition in turn has no room for `message`, it leaves, and the turn passes on with it.
