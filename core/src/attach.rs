@@ -6,14 +6,15 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
 use crate::connection::Address;
-use crate::error::{Error, ErrorKind, Retry};
+use crate::error::{Error, ErrorKind};
 use crate::hub::{Hub, Owner, Ticket};
 use crate::io::{ConnId, Endpoint};
 use crate::lookup::{Found, Query, broker_endpoint};
+use crate::slots::Slot;
 use crate::time::{Mono, Timer};
 use crate::topic_name::TopicName;
+use crate::tries::Tries;
 use crate::wire::command::Command;
 
 /// Where a part stands.
@@ -45,124 +46,67 @@ pub(crate) enum Step {
     Failed(Error),
 }
 
-/// How often and how long an undertaking is tried.
-#[derive(Debug)]
-pub(crate) struct Tries {
-    /// It succeeded once: from then on it is tried for ever.
-    pub(crate) succeeded: bool,
-    /// The broker said that it takes as long as it takes, so nothing bounds it.
-    unbounded: bool,
-    since: Mono,
-    /// Since when an address is being dialled that never connected.
-    unreached_since: Option<Mono>,
-    count: u32,
-    backoff: Backoff,
-    /// Why the tries failed so far, mere silence aside.
-    cause: Option<Error>,
+/// A broker as it is named in a command: for clients without TLS and with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Urls<'a> {
+    pub(crate) plain: Option<&'a str>,
+    pub(crate) tls: Option<&'a str>,
 }
 
-/// Less than this before the end there is no use in another try.
-const LAST_MOMENT: Duration = Duration::from_millis(1);
-
-impl Tries {
-    pub(crate) fn new(hub: &Hub) -> Self {
-        Tries {
-            succeeded: false,
-            unbounded: false,
-            since: hub.now.mono,
-            unreached_since: None,
-            count: 0,
-            backoff: Backoff::new(hub.config.initial_backoff, hub.config.max_backoff),
-            cause: None,
-        }
+impl<'a> Urls<'a> {
+    pub(crate) fn new(plain: &'a Option<String>, tls: &'a Option<String>) -> Self {
+        Urls { plain: plain.as_deref(), tls: tls.as_deref() }
     }
 
-    /// Makes these tries part of a larger undertaking: they end when it does.
-    pub(crate) fn end_with(&mut self, whole: &Tries) {
-        self.since = whole.since;
+    /// The one for this client, if it is named and can be understood.
+    fn endpoint(self, hub: &Hub) -> Option<Endpoint> {
+        let tls = hub.config.service_url.tls();
+        let url = if tls { self.tls } else { self.plain };
+        broker_endpoint(url.filter(|u| !u.is_empty())?, tls).ok()
+    }
+}
+
+/// All producers or all consumers, as far as their parts' ways to brokers go: those are the same for both.
+pub(crate) trait Attached {
+    fn attach_of(&mut self, part: Slot) -> Option<&mut Attach>;
+
+    /// Gives a part's step its effect.
+    fn step(&mut self, hub: &mut Hub, part: Slot, step: Step);
+
+    /// Has the broker forget a part that it may know.
+    fn undo(&mut self, hub: &mut Hub, part: Slot, id: ConnId);
+
+    fn looked_up(&mut self, hub: &mut Hub, part: Slot, ticket: Ticket, result: Result<Found, Error>) {
+        let Some(attach) = self.attach_of(part) else { return };
+        let step = attach.looked_up(hub, ticket, result);
+        self.step(hub, part, step);
     }
 
-    pub(crate) fn success(&mut self) {
-        self.cause = None;
-        self.succeeded = true;
-        self.unreached_since = None;
-        self.count = 0;
-        self.backoff.reset();
+    fn connection(&mut self, hub: &mut Hub, part: Slot, ticket: Ticket, result: Result<ConnId, Error>) {
+        let Some(attach) = self.attach_of(part) else { return };
+        let step = attach.connected(hub, ticket, result);
+        self.step(hub, part, step);
     }
 
-    /// When all tries together end without success, if ever.
-    fn end(&self, hub: &Hub) -> Option<Mono> {
-        if self.succeeded {
-            return None;
-        }
-        let whole =
-            !self.unbounded && (hub.config.operation_retries.within_operation_timeout || !hub.ever_connected);
-        let starts = [whole.then_some(self.since), self.unreached_since];
-        starts.into_iter().flatten().min().map(|start| start + hub.config.operation_timeout)
+    fn lost(&mut self, hub: &mut Hub, part: Slot, id: ConnId, error: Error) {
+        let Some(attach) = self.attach_of(part) else { return };
+        let step = attach.lost(hub, id, error);
+        self.step(hub, part, step);
     }
 
-    /// Whether no further try may start; the error that the undertaking ends with, then.
-    pub(crate) fn expired(&self, hub: &Hub, doing: impl FnOnce() -> String) -> Option<Error> {
-        if self.end(hub)? > hub.now.mono {
-            return None;
+    fn opening_timed_out(&mut self, hub: &mut Hub, part: Slot) {
+        let Some(attach) = self.attach_of(part) else { return };
+        let registered = attach.registered();
+        let step = attach.opening_timed_out(hub);
+        if let (Some(id), Step::Failed(_)) = (registered, &step) {
+            self.undo(hub, part, id);
         }
-        let why = || format!("not done within {:?}", hub.config.operation_timeout);
-        Some(self.verdict(Error::new(ErrorKind::Timeout, doing(), why())))
+        self.step(hub, part, step);
     }
 
-    /// How long one try may take.
-    pub(crate) fn timeout(&self, hub: &Hub) -> Duration {
-        let one = match self.succeeded {
-            true => hub.config.operation_timeout,
-            false => hub.config.operation_retries.timeout.min(hub.config.operation_timeout),
-        };
-        match self.end(hub) {
-            Some(end) => one.min(end.since(hub.now.mono)).max(LAST_MOMENT),
-            None => one,
-        }
-    }
-
-    /// The pause before another try, or none when `error` is final.
-    pub(crate) fn again(&mut self, hub: &mut Hub, error: &Error) -> Option<Duration> {
-        if error.kind() != ErrorKind::Timeout {
-            self.cause = Some(error.clone());
-        }
-        let retries = hub.config.operation_retries;
-        match error.retry() {
-            // What was open comes back when the credentials or the broker's addresses are mended: a pause, not an end.
-            Retry::Never if self.succeeded && error.kind() == ErrorKind::AuthenticationError => {}
-            Retry::Never if self.succeeded && error.kind() == ErrorKind::InvalidUrl => {}
-            Retry::Never => return None,
-            Retry::Busy if !self.succeeded && !retries.retry_busy => return None,
-            _ => {}
-        }
-        self.count += 1;
-        // A broken link says nothing about the broker's willingness, so the reconnection back-off applies to it.
-        let link = error.is_link();
-        let delay = match retries.delay {
-            Some(delay) if !self.succeeded && !link => delay,
-            _ => self.backoff.next(&mut hub.rng),
-        };
-        if self.succeeded {
-            return Some(delay);
-        }
-        if !link && retries.max_retries.is_some_and(|max| self.count > max) {
-            return None;
-        }
-        let Some(end) = self.end(hub) else { return Some(delay) };
-        // A pause beyond the end would only put the end off.
-        match end.since(hub.now.mono) {
-            left if left <= LAST_MOMENT => None,
-            left => Some(delay.min((left / 2).max(hub.config.initial_backoff)).min(left)),
-        }
-    }
-
-    /// What to report when `error` was the last. The time left for the last try may be nothing, so its timeout says less
-    /// than what went wrong before.
-    pub(crate) fn verdict(&self, error: Error) -> Error {
-        match &self.cause {
-            Some(cause) if error.kind() == ErrorKind::Timeout => cause.clone(),
-            _ => error,
+    fn migrated(&mut self, hub: &Hub, part: Slot, to: Urls<'_>) {
+        if let Some(attach) = self.attach_of(part) {
+            attach.migrated(hub, to);
         }
     }
 }
@@ -336,12 +280,11 @@ impl Attach {
     }
 
     /// The broker moved us away, perhaps to a broker that it names; nothing failed.
-    pub(crate) fn moved(&mut self, hub: &mut Hub, url: Option<&str>, error: Error) -> Step {
+    pub(crate) fn moved(&mut self, hub: &mut Hub, to: Urls<'_>, error: Error) -> Step {
         if self.is_ended() {
             return Step::Nothing;
         }
-        let tls = hub.config.service_url.tls();
-        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(|u| broker_endpoint(u, tls)) {
+        if let Some(endpoint) = to.endpoint(hub) {
             self.assigned = Some(self.behind_same_proxy(endpoint));
         }
         self.release(hub);
@@ -357,9 +300,9 @@ impl Attach {
         Step::Retrying(error)
     }
 
-    /// The cluster moved: lookups go to `url` from now on.
-    pub(crate) fn migrated(&mut self, url: Option<&str>, tls: bool) {
-        if let Some(Ok(endpoint)) = url.filter(|u| !u.is_empty()).map(|u| broker_endpoint(u, tls)) {
+    /// The cluster moved: lookups go there from now on.
+    pub(crate) fn migrated(&mut self, hub: &Hub, to: Urls<'_>) {
+        if let Some(endpoint) = to.endpoint(hub) {
             self.migrated = Some(Address { endpoint, proxy_to: None });
         }
     }

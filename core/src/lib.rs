@@ -23,6 +23,7 @@ pub mod compression;
 mod config;
 mod connection;
 mod consumer;
+mod dispatch;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -40,6 +41,7 @@ pub mod service_url;
 mod slots;
 pub mod time;
 pub mod topic_name;
+mod tries;
 pub mod wire;
 
 pub use client::{Client, ClientStats};

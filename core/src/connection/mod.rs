@@ -2,6 +2,7 @@
 //!
 //! Decides nothing about topics, producers or consumers; it knows them only as owners to be told.
 
+mod handshake;
 pub(crate) mod keepalive;
 mod requests;
 
@@ -20,7 +21,7 @@ use crate::wire::proto::FeatureFlags;
 use keepalive::KeepAlive;
 
 /// The protocol version this core speaks.
-pub(crate) const PROTOCOL_VERSION: i32 = 21;
+const PROTOCOL_VERSION: i32 = 21;
 /// What a frame may have beyond the largest message.
 pub(crate) const FRAME_PADDING: usize = 10 * 1024;
 /// The largest message until a broker says otherwise.
@@ -29,7 +30,7 @@ pub(crate) const DEFAULT_MAX_MESSAGE_SIZE: usize = 5 * 1024 * 1024;
 const MAX_REJECTED: u32 = 50;
 
 /// What this core really supports, announced in CONNECT.
-pub(crate) fn feature_flags() -> FeatureFlags {
+fn feature_flags() -> FeatureFlags {
     FeatureFlags {
         supports_auth_refresh: Some(true),
         supports_broker_entry_metadata: Some(true),

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::operation::Kind;
-use crate::attach::Tries;
 use crate::config::ConsumerConfig;
 use crate::error::{Error, ErrorKind};
 use crate::hub::Hub;
@@ -12,6 +11,7 @@ use crate::io::{ConsumerId, OpId};
 use crate::message_id::MessageId;
 use crate::slots::Slot;
 use crate::topic_name::TopicName;
+use crate::tries::Tries;
 
 /// Where a consumer stands.
 #[derive(Debug)]

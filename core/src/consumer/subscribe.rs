@@ -2,7 +2,7 @@
 
 use crate::config::{ConsumerConfig, InitialPosition, KeySharedPolicy, SubscriptionType};
 use crate::message_id::MessageId;
-use crate::wire::proto;
+use crate::wire::{key_values, proto};
 use proto::command_subscribe::{InitialPosition as WirePosition, SubType};
 
 /// What a SUBSCRIBE says beside the configuration.
@@ -20,9 +20,6 @@ pub(crate) struct Place<'a> {
 
 /// The command, but for its request id.
 pub(crate) fn command(config: &ConsumerConfig, place: &Place<'_>) -> proto::CommandSubscribe {
-    let pairs = |pairs: &[(String, String)]| {
-        pairs.iter().map(|(k, v)| proto::KeyValue { key: k.clone(), value: v.clone() }).collect()
-    };
     let initial_position = match config.initial_position {
         InitialPosition::Latest if !place.late => WirePosition::Latest,
         _ => WirePosition::Earliest,
@@ -41,13 +38,13 @@ pub(crate) fn command(config: &ConsumerConfig, place: &Place<'_>) -> proto::Comm
         priority_level: Some(config.priority_level),
         durable: Some(place.start.is_none()),
         start_message_id: place.start.map(MessageId::to_proto),
-        metadata: pairs(&config.properties),
+        metadata: key_values(&config.properties),
         // Brokers refuse it on topics that have nothing to compact.
         read_compacted: (config.read_compacted && place.persistent).then_some(true),
         initial_position: Some(initial_position as i32),
         force_topic_creation: Some(config.force_topic_creation),
         key_shared_meta: key_shared_meta(config),
-        subscription_properties: pairs(&config.subscription_properties),
+        subscription_properties: key_values(&config.subscription_properties),
         consumer_epoch: Some(place.epoch),
         ..proto::CommandSubscribe::default()
     }

@@ -9,10 +9,12 @@ use std::time::Duration;
 use crate::connection::{Address, RequestKind};
 use crate::error::{Error, ErrorKind};
 use crate::hub::{Hub, Notice, Owner, Ticket};
-use crate::io::{ConnId, Endpoint, TopicDomain};
+use crate::io::{ConnId, Endpoint, HandleId, TopicDomain};
 use crate::service_url::ServiceUrl;
 use crate::slots::{Slot, Slots};
 use crate::time::Timer;
+use crate::topic_name::TopicName;
+use crate::tries::Tries;
 use crate::wire::command::Command;
 use crate::wire::proto;
 use proto::command_get_topics_of_namespace::Mode;
@@ -91,6 +93,27 @@ impl Lookups {
 
     pub(crate) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Asks how many partitions a handle's topic has. Returns what is known without asking: the answer, or that the time for
+    /// it is over.
+    pub(crate) fn ask_partitions(
+        &mut self,
+        hub: &mut Hub,
+        handle: HandleId,
+        topic: &TopicName,
+        tries: &Tries,
+    ) -> Option<Result<Found, Error>> {
+        let query = Query::Partitions(topic.as_str().to_owned());
+        if let Some(error) = tries.expired(hub, || query.doing()) {
+            return Some(Err(error));
+        }
+        if topic.partition_index().is_some() {
+            return Some(Ok(Found::Partitions(0)));
+        }
+        let ticket = Ticket { owner: Owner::Handle(handle), attempt: 0 };
+        self.ask(hub, ticket, query, tries.timeout(hub));
+        None
     }
 
     /// Asks, or joins an equal question in flight. A `Notice::LookedUp` answers within about `timeout`.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::routing::Router;
-use crate::attach::Tries;
 use crate::config::{ProducerConfig, Routing};
 use crate::error::Error;
 use crate::hub::Hub;
 use crate::io::{Event, OpId, ProducerId, Reply};
 use crate::slots::Slot;
 use crate::topic_name::TopicName;
+use crate::tries::Tries;
 
 /// Where a producer stands.
 #[derive(Debug)]

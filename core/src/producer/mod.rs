@@ -9,26 +9,27 @@ mod part;
 mod pending;
 mod routing;
 mod send;
+mod view;
 
 use bytes::Bytes;
 
-use crate::attach::{Step, unconfirmed};
+use crate::attach::{Attach, Attached, Step, Urls, unconfirmed};
 use crate::client::topic_name;
 use crate::config::ProducerConfig;
 use crate::connection::RequestKind;
 use crate::error::{Error, ErrorKind};
 use crate::hub::{Hub, Owner, Ticket};
-use crate::io::{ConnId, Event, HandleId, OpId, ProducerId, SendId, StateChange};
-use crate::lookup::{Found, Lookups, Query};
-use crate::message::OutgoingMessage;
+use crate::io::{ConnId, Event, HandleId, ProducerId, StateChange};
+use crate::lookup::{Found, Lookups};
 use crate::slots::{Slot, Slots};
-use crate::time::{Now, Timer};
+use crate::time::Timer;
 use crate::wire::command::Command;
 use crate::wire::proto;
 use handle::{Handle, Stage};
-use part::{Closing, Part};
+use part::Part;
 
 pub use send::SendError;
+pub use view::Producer;
 
 /// All producers of a client, and their parts.
 #[derive(Debug)]
@@ -93,17 +94,11 @@ impl Producers {
     /// Asks how many partitions there are: at the start, and again from time to time.
     pub(crate) fn ask_partitions(&mut self, hub: &mut Hub, lookups: &mut Lookups, id: ProducerId) {
         let Some(handle) = self.handles.get_mut(id.0) else { return };
-        let topic = &handle.topic;
-        let doing = || format!("asking for the partitions of {}", topic.as_str());
-        if let Some(error) = handle.tries.expired(hub, doing) {
-            return self.fail(hub, id, error);
+        match lookups.ask_partitions(hub, HandleId::Producer(id), &handle.topic, &handle.tries) {
+            None => {}
+            Some(Err(error)) => self.close(hub, id, Some(error)),
+            Some(found) => self.partitions_found(hub, lookups, id, found),
         }
-        if handle.topic.partition_index().is_some() {
-            return self.partitions_found(hub, lookups, id, Ok(Found::Partitions(0)));
-        }
-        let ticket = Ticket { owner: Owner::Handle(HandleId::Producer(id)), attempt: 0 };
-        let query = Query::Partitions(handle.topic.as_str().to_owned());
-        lookups.ask(hub, ticket, query, handle.tries.timeout(hub));
     }
 
     pub(crate) fn partitions_found(
@@ -125,10 +120,10 @@ impl Producers {
                     return hub.set_timer(Timer::Retry(Owner::Handle(HandleId::Producer(id))), delay);
                 }
                 // An open producer lives on with the partitions it has.
-                None if handle.is_open() => return self.plan_partitions_update(hub, id),
+                None if handle.is_open() => return hub.plan_partitions_update(HandleId::Producer(id)),
                 None => {
                     let error = handle.tries.verdict(error);
-                    return self.fail(hub, id, error);
+                    return self.close(hub, id, Some(error));
                 }
             },
         };
@@ -146,51 +141,11 @@ impl Producers {
             attach.start(hub, lookups);
         }
         if count > 0 {
-            self.plan_partitions_update(hub, id);
-        }
-    }
-
-    fn plan_partitions_update(&self, hub: &mut Hub, id: ProducerId) {
-        let interval = hub.config.partitions_update_interval;
-        if !interval.is_zero() {
-            hub.set_timer(Timer::Partitions(HandleId::Producer(id)), interval);
+            hub.plan_partitions_update(HandleId::Producer(id));
         }
     }
 
     // What happens to parts.
-
-    pub(crate) fn looked_up(
-        &mut self,
-        hub: &mut Hub,
-        part: Slot,
-        ticket: Ticket,
-        result: Result<Found, Error>,
-    ) {
-        let Some(p) = self.parts.get_mut(part) else { return };
-        let step = p.attach.looked_up(hub, ticket, result);
-        self.step(hub, part, step);
-    }
-
-    pub(crate) fn connection(
-        &mut self,
-        hub: &mut Hub,
-        part: Slot,
-        ticket: Ticket,
-        result: Result<ConnId, Error>,
-    ) {
-        let Some(p) = self.parts.get_mut(part) else { return };
-        let step = p.attach.connected(hub, ticket, result);
-        self.step(hub, part, step);
-    }
-
-    pub(crate) fn lost(&mut self, hub: &mut Hub, part: Slot, id: ConnId, error: Error) {
-        let Some(p) = self.parts.get_mut(part) else { return };
-        if p.attach.registered() == Some(id) {
-            p.pending.rewind();
-        }
-        let step = p.attach.lost(hub, id, error);
-        self.step(hub, part, step);
-    }
 
     pub(crate) fn retry(&mut self, hub: &mut Hub, lookups: &mut Lookups, part: Slot) {
         if let Some(p) = self.parts.get_mut(part) {
@@ -198,26 +153,10 @@ impl Producers {
         }
     }
 
-    pub(crate) fn opening_timed_out(&mut self, hub: &mut Hub, part: Slot) {
-        let Some(p) = self.parts.get_mut(part) else { return };
-        let registered = p.attach.registered();
-        let step = p.attach.opening_timed_out(hub);
-        if let (Some(id), Step::Failed(_)) = (registered, &step) {
-            p.undo(hub, id);
-        }
-        self.step(hub, part, step);
-    }
-
     /// The broker queued this producer behind the exclusive one: its turn has no deadline.
     pub(crate) fn queued(&mut self, hub: &mut Hub, part: Slot) {
         if let Some(p) = self.parts.get_mut(part) {
             p.attach.unbound(hub);
-        }
-    }
-
-    pub(crate) fn migrated(&mut self, part: Slot, url: Option<&str>, tls: bool) {
-        if let Some(p) = self.parts.get_mut(part) {
-            p.attach.migrated(url, tls);
         }
     }
 
@@ -232,7 +171,7 @@ impl Producers {
     ) {
         let Some(p) = self.parts.get_mut(part) else { return };
         if kind == RequestKind::CloseProducer {
-            p.closing = Closing::Done;
+            p.closed = true;
             let parent = p.parent;
             let unconfirmed = unconfirmed(result, || format!("closing the producer of {}", p.identity.topic));
             if let Some(Stage::Closing(outcome @ None)) = self.handles.get_mut(parent.0).map(|h| &mut h.stage)
@@ -312,43 +251,11 @@ impl Producers {
             return;
         }
         p.unwrite(hub, id);
-        let tls = hub.config.service_url.tls();
-        let url =
-            if tls { &close.assigned_broker_service_url_tls } else { &close.assigned_broker_service_url };
+        let to = Urls::new(&close.assigned_broker_service_url, &close.assigned_broker_service_url_tls);
         let doing = format!("producing to {}", p.identity.topic);
-        let step = p.attach.moved(
-            hub,
-            url.as_deref(),
-            Error::new(ErrorKind::Disconnected, doing, "the broker closed the producer"),
-        );
+        let error = Error::new(ErrorKind::Disconnected, doing, "the broker closed the producer");
+        let step = p.attach.moved(hub, to, error);
         self.step(hub, part, step);
-    }
-
-    /// Gives a part's step its effect.
-    fn step(&mut self, hub: &mut Hub, part: Slot, step: Step) {
-        let Some(p) = self.parts.get_mut(part) else { return };
-        let Some(handle) = self.handles.get_mut(p.parent.0) else { return };
-        match step {
-            Step::Nothing => {}
-            Step::Request(id) => p.request(hub, id, &handle.config.clone()),
-            Step::Retrying(reason) => {
-                if handle.is_open() && p.attach.tries.succeeded {
-                    let topic = p.identity.topic.to_string();
-                    hub.event(Event::State(
-                        HandleId::Producer(handle.id),
-                        StateChange::Reconnecting { topic, reason },
-                    ));
-                }
-            }
-            Step::Failed(error) => {
-                let (id, index) = (handle.id, p.index);
-                if handle.is_open() && index >= handle.usable {
-                    // A new partition that cannot be had yet is no reason to lose the others: ask again later.
-                    return self.drop_unusable(hub, id);
-                }
-                self.fail(hub, id, error);
-            }
-        }
     }
 
     fn drop_unusable(&mut self, hub: &mut Hub, id: ProducerId) {
@@ -361,7 +268,7 @@ impl Producers {
                 p.attach.end(hub);
             }
         }
-        self.plan_partitions_update(hub, id);
+        hub.plan_partitions_update(HandleId::Producer(id));
     }
 
     // Receipts.
@@ -388,10 +295,6 @@ impl Producers {
         for slot in self.handles.keys() {
             self.close(hub, ProducerId(slot), None);
         }
-    }
-
-    fn fail(&mut self, hub: &mut Hub, id: ProducerId, error: Error) {
-        self.close(hub, id, Some(error));
     }
 
     /// Ends a producer: pending messages fail, brokers are told, and `Closed` follows when they answered.
@@ -423,7 +326,7 @@ impl Producers {
 
     fn finish_close(&mut self, hub: &mut Hub, id: ProducerId) {
         let Some(handle) = self.handles.get(id.0).filter(|h| h.is_closing()) else { return };
-        let done = |s: &Slot| self.parts.get(*s).is_none_or(|p| p.closing == Closing::Done);
+        let done = |s: &Slot| self.parts.get(*s).is_none_or(|p| p.closed);
         if !handle.parts.iter().all(done) {
             return;
         }
@@ -437,82 +340,40 @@ impl Producers {
     }
 }
 
-/// A producer to work with, borrowed from its client.
-#[derive(Debug)]
-pub struct Producer<'a> {
-    pub(crate) producers: &'a mut Producers,
-    pub(crate) hub: &'a mut Hub,
-    pub(crate) id: ProducerId,
-}
-
-impl Producer<'_> {
-    /// Takes a message; its outcome is an `Event::Published`. Returns at once.
-    ///
-    /// Errors: `ProducerQueueIsFull` and `MemoryBufferIsFull`, after which one `Event::Writable` says that there is room;
-    /// `MessageTooBig`, `InvalidMessage`, `ProducerNotInitialized`. The message comes back with the error.
-    #[inline]
-    pub fn send(&mut self, now: Now, message: OutgoingMessage) -> Result<SendId, SendError> {
-        self.hub.enter(now);
-        self.producers.send(self.hub, self.id, message)
+impl Attached for Producers {
+    fn attach_of(&mut self, part: Slot) -> Option<&mut Attach> {
+        self.parts.get_mut(part).map(|p| &mut p.attach)
     }
 
-    /// Sends what is gathered now; completes when everything sent before has its outcome. The first failure is its error.
-    pub fn flush(&mut self, now: Now) -> OpId {
-        self.hub.enter(now);
-        self.producers.flush(self.hub, self.id)
+    fn step(&mut self, hub: &mut Hub, part: Slot, step: Step) {
+        let Some(p) = self.parts.get_mut(part) else { return };
+        let Some(handle) = self.handles.get_mut(p.parent.0) else { return };
+        match step {
+            Step::Nothing => {}
+            Step::Request(id) => p.request(hub, id, &handle.config.clone()),
+            Step::Retrying(reason) => {
+                if handle.is_open() && p.attach.tries.succeeded {
+                    let topic = p.identity.topic.to_string();
+                    hub.event(Event::State(
+                        HandleId::Producer(handle.id),
+                        StateChange::Reconnecting { topic, reason },
+                    ));
+                }
+            }
+            Step::Failed(error) => {
+                let (id, index) = (handle.id, p.index);
+                if handle.is_open() && index >= handle.usable {
+                    // A new partition that cannot be had yet is no reason to lose the others: ask again later.
+                    return self.drop_unusable(hub, id);
+                }
+                self.close(hub, id, Some(error));
+            }
+        }
     }
 
-    /// Ends the producer: `Event::Closed` follows, within the operation timeout, and at once without a connection. Messages
-    /// without receipt fail with `AlreadyClosed`: flush first to have them stored.
-    /// Errors, in the event: `Timeout` when the broker did not answer.
-    pub fn close(&mut self, now: Now) {
-        self.hub.enter(now);
-        self.producers.close(self.hub, self.id, None);
-    }
-
-    fn handle(&self) -> &Handle {
-        self.producers
-            .handles
-            .get(self.id.0)
-            .expect("a view exists only of a live producer, and borrows the table")
-    }
-
-    fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.handle().parts.iter().filter_map(|s| self.producers.parts.get(*s))
-    }
-
-    /// The topic's full name.
-    pub fn topic(&self) -> &str {
-        self.handle().topic.as_str()
-    }
-
-    /// The configuration it was made with.
-    pub fn config(&self) -> &ProducerConfig {
-        &self.handle().config
-    }
-
-    /// Its name: the configured one, or what the broker generated for the first partition; `None` before it is open.
-    pub fn name(&self) -> Option<&str> {
-        self.parts().next().map(|p| p.identity.name.as_str()).filter(|n| !n.is_empty())
-    }
-
-    /// The highest sequence id with a receipt over all partitions, or where the broker said to continue; -1 for none.
-    pub fn last_sequence_id(&self) -> i64 {
-        self.parts().map(|p| p.last_sequence).max().unwrap_or(-1)
-    }
-
-    /// Whether every partition is attached to its broker.
-    pub fn is_connected(&self) -> bool {
-        self.handle().is_open() && self.parts().all(|p| p.attach.connection().is_some())
-    }
-
-    /// Partitions in use, 1 for a topic without.
-    pub fn partitions(&self) -> u32 {
-        self.handle().usable
-    }
-
-    /// Messages without outcome.
-    pub fn pending_messages(&self) -> usize {
-        self.handle().pending
+    fn undo(&mut self, hub: &mut Hub, part: Slot, id: ConnId) {
+        if let Some(p) = self.parts.get(part) {
+            p.undo(hub, id);
+        }
     }
 }

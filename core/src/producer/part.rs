@@ -15,7 +15,7 @@ use crate::slots::Slot;
 use crate::time::Timer;
 use crate::topic_name::TopicName;
 use crate::wire::command::Command;
-use crate::wire::proto;
+use crate::wire::{key_values, proto};
 
 /// What every SEND of a part says about its producer, and what the broker accepts.
 #[derive(Debug)]
@@ -47,15 +47,6 @@ impl Identity {
     }
 }
 
-/// How far a part's close is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closing {
-    No,
-    /// CLOSE_PRODUCER waits for its answer.
-    Asked,
-    Done,
-}
-
 /// One partition's producer.
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -68,7 +59,8 @@ pub(crate) struct Part {
     pub(crate) identity: Identity,
     pub(crate) pending: Pending,
     pub(crate) batch: OpenBatch,
-    pub(crate) closing: Closing,
+    /// The broker no longer has it, or will find out by itself.
+    pub(crate) closed: bool,
     slot: Slot,
     /// The next sequence id, once the broker has said where to start.
     next_sequence: Option<u64>,
@@ -103,7 +95,7 @@ impl Part {
             identity,
             pending: Pending::default(),
             batch: OpenBatch::default(),
-            closing: Closing::No,
+            closed: false,
             slot,
             next_sequence: None,
             last_sequence: -1,
@@ -113,6 +105,8 @@ impl Part {
 
     /// Writes PRODUCER.
     pub(crate) fn request(&mut self, hub: &mut Hub, id: ConnId, config: &ProducerConfig) {
+        // On this connection nothing is written yet.
+        self.pending.rewind();
         let ticket = self.attach.ticket();
         let timeout = self.attach.tries.timeout(hub);
         let name = match self.identity.name.is_empty() {
@@ -124,11 +118,7 @@ impl Part {
             producer_id: self.identity.wire_id,
             producer_name: name,
             encrypted: Some(false),
-            metadata: config
-                .properties
-                .iter()
-                .map(|(k, v)| proto::KeyValue { key: k.clone(), value: v.clone() })
-                .collect(),
+            metadata: key_values(&config.properties),
             // A higher epoch tells the broker that this is the same producer coming back, to replace the old one.
             epoch: Some(u64::from(self.attach.attempt() - 1)),
             user_provided_producer_name: Some(config.name.is_some()),
@@ -322,11 +312,8 @@ impl Part {
         hub.timers.cancel(Timer::BatchDelay(self.slot.as_u64()));
         hub.timers.cancel(Timer::SendTimeout(self.slot.as_u64()));
         match connection {
-            Some(id) => {
-                self.closing = Closing::Asked;
-                self.write_close(hub, id, ticket);
-            }
-            None => self.closing = Closing::Done,
+            Some(id) => self.write_close(hub, id, ticket),
+            None => self.closed = true,
         }
     }
 

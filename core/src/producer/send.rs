@@ -6,7 +6,7 @@ use super::batch::Closed;
 use super::handle::Stage;
 use super::pending::{Op, Receipt};
 use super::{Producers, part};
-use crate::attach::Stage as AttachStage;
+use crate::attach::{Attached as _, Stage as AttachStage};
 use crate::error::{Error, ErrorKind};
 use crate::hub::Hub;
 use crate::io::{ConnId, Event, OpId, ProducerId, Published, SendId};

@@ -26,3 +26,8 @@ pub use command::Command;
 pub use error::WireError;
 pub use frame::{Checksum, Frame, Payload};
 pub use metadata::{Metadata, SendFrame, SendHeader, encode_send};
+
+/// Properties as a command carries them.
+pub(crate) fn key_values(pairs: &[(String, String)]) -> Vec<proto::KeyValue> {
+    pairs.iter().map(|(k, v)| proto::KeyValue { key: k.clone(), value: v.clone() }).collect()
+}
