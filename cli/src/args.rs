@@ -1,6 +1,7 @@
 //! What the user may write: the commands, and the flags that several of them share.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -62,24 +63,48 @@ pub(crate) enum Command {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// Service URL: pulsar:// or pulsar+ssl://, one host or several
-    #[arg(long, env = "GEMINGA_URL", default_value = DEFAULT_URL, value_name = "URL")]
-    pub(crate) url: String,
+    /// Service URL: pulsar:// or pulsar+ssl://, one host or several [env: GEMINGA_URL]
+    /// [default: pulsar://127.0.0.1:6650]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
 
     #[command(flatten)]
     pub(crate) access: AccessArgs,
 }
 
-/// The service URL of a broker with default settings on this machine.
-pub(crate) const DEFAULT_URL: &str = "pulsar://127.0.0.1:6650";
+impl AccessArgs {
+    /// The token of its flag, or of the environment where there is no file either.
+    pub(crate) fn token(&self) -> Option<String> {
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(token.0.clone()),
+            (None, Some(_)) => None,
+            (None, None) => environment("GEMINGA_TOKEN"),
+        }
+    }
+}
+
+impl ConnectionArgs {
+    /// The service URL, from wherever it is said.
+    pub(crate) fn url(&self) -> String {
+        let said = self.url.clone().or_else(|| environment("GEMINGA_URL"));
+        said.unwrap_or_else(|| "pulsar://127.0.0.1:6650".to_owned())
+    }
+}
+
+/// What an environment variable says where no flag does; an empty one says nothing.
+///
+/// Not clap's `env`: to clap a variable is as good as a flag, so that it conflicts with the flag that is to overrule it.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
 
 /// Credentials, trust and patience.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct AccessArgs {
-    /// Token (JWT) to authenticate with
-    #[arg(long, env = "GEMINGA_TOKEN", hide_env_values = true, conflicts_with = "token_file")]
-    pub(crate) token: Option<Token>,
+    /// Token (JWT) to authenticate with [env: GEMINGA_TOKEN]
+    #[arg(long, conflicts_with = "token_file")]
+    token: Option<Token>,
 
     /// File with the token; read again at each connection
     #[arg(long, value_name = "FILE")]
@@ -114,9 +139,14 @@ pub(crate) struct AccessArgs {
 #[derive(Clone)]
 pub(crate) struct Token(pub(crate) String);
 
-impl From<String> for Token {
-    fn from(text: String) -> Self {
-        Token(text)
+impl FromStr for Token {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.is_empty() {
+            true => Err("a token is not empty"),
+            false => Ok(Token(text.to_owned())),
+        }
     }
 }
 
@@ -144,7 +174,7 @@ pub(crate) struct BatchArgs {
 
     /// Milliseconds that the first message of a batch waits for others
     #[arg(long, value_name = "MS")]
-    pub(crate) batch_delay_ms: Option<u64>,
+    pub(crate) batch_delay_ms: Option<u32>,
 
     /// Codec for payloads
     #[arg(long, value_enum, default_value_t = Codec::None)]
@@ -180,11 +210,14 @@ pub(crate) enum Start {
     Latest,
 }
 
+/// Thirty years: longer than anybody waits, and no clock ends before.
+const MOST_SECONDS: f64 = 1e9;
+
 /// Reads a duration in seconds, `0.5` included.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(s) if s > 0.0 => Duration::try_from_secs_f64(s).map_err(|e| e.to_string()),
-        _ => Err("expected a number of seconds above zero".to_owned()),
+        Ok(s) if s > 0.0 && s <= MOST_SECONDS => Ok(Duration::from_secs_f64(s)),
+        _ => Err(format!("expected a number of seconds above zero, at most {MOST_SECONDS}")),
     }
 }
 

@@ -3,12 +3,12 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use geminga_broker::ClusterConfig;
 use geminga_broker::net::{Config, EmbeddedBroker};
 
-use crate::args::Token;
+use crate::args::{Token, environment};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 
@@ -32,7 +32,7 @@ pub(crate) struct BrokerArgs {
     advertised_host: Option<String>,
 
     /// Partitions of a topic that is created by its first use; 0 for none
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(..=10_000))]
     partitions: u32,
 
     /// Mebibytes of each topic that are kept when no subscription needs them, for readers and seeks
@@ -43,18 +43,23 @@ pub(crate) struct BrokerArgs {
     #[arg(long)]
     deduplication: bool,
 
-    /// Accept connections with this token only
-    #[arg(long, env = "GEMINGA_BROKER_TOKEN", hide_env_values = true)]
+    /// Accept connections with this token only [env: GEMINGA_BROKER_TOKEN]
+    #[arg(long)]
     token: Option<Token>,
 }
 
 pub(crate) async fn run(args: BrokerArgs, quiet: bool) -> Result<Exit> {
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen()?;
     let cluster = ClusterConfig {
         auto_create_partitions: args.partitions,
         deduplication: args.deduplication,
         retention_bytes: args.retention_mib as usize * 1024 * 1024,
-        tokens: args.token.into_iter().map(|token| token.0).collect(),
+        tokens: args
+            .token
+            .map(|token| token.0)
+            .or_else(|| environment("GEMINGA_BROKER_TOKEN"))
+            .into_iter()
+            .collect(),
         ..ClusterConfig::default()
     };
     let config = Config {
@@ -63,9 +68,7 @@ pub(crate) async fn run(args: BrokerArgs, quiet: bool) -> Result<Exit> {
         admin: Some((args.listen, args.admin_port).into()),
         advertised_host: args.advertised_host,
     };
-    let broker = EmbeddedBroker::start(config).await.with_context(|| {
-        format!("cannot listen on ports {} and {} of {}", args.port, args.admin_port, args.listen)
-    })?;
+    let broker = EmbeddedBroker::start(config).await?;
     if !quiet {
         eprintln!("an in-memory broker for development and tests; production uses a Pulsar cluster");
         eprintln!("Ctrl-C ends it and forgets everything");

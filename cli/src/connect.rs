@@ -1,5 +1,7 @@
 //! From flags to a client.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use geminga::{Batching, Client, Compression, InitialPosition, OperationRetries, Pem, SubscriptionType};
 
@@ -8,7 +10,7 @@ use crate::pauses;
 
 /// A client for the cluster that the flags name.
 pub(crate) fn connect(args: &ConnectionArgs, quiet: bool) -> Result<Client> {
-    connect_to(&args.url, &args.access, quiet)
+    connect_to(&args.url(), &args.access, quiet)
 }
 
 /// A client for the cluster at `url`, with the credentials and trust of the flags.
@@ -17,8 +19,8 @@ pub(crate) fn connect_to(url: &str, access: &AccessArgs, quiet: bool) -> Result<
         .operation_timeout(access.operation_timeout)
         // Somebody sits before a command line: "in use by another" is an answer, not a reason to wait.
         .operation_retries(OperationRetries::within_operation_timeout());
-    if let Some(token) = &access.token {
-        client = client.token(token.0.as_str());
+    if let Some(token) = access.token() {
+        client = client.token(token);
     }
     if let Some(file) = &access.token_file {
         client = client.token_file(file);
@@ -35,7 +37,7 @@ pub(crate) fn connect_to(url: &str, access: &AccessArgs, quiet: bool) -> Result<
     if access.tls_insecure {
         client = client.tls_allow_insecure(true);
     }
-    let client = client.build().with_context(|| format!("cannot open a client for {url}"))?;
+    let client = client.build()?;
     if !quiet {
         pauses::tell(&client);
     }
@@ -45,8 +47,8 @@ pub(crate) fn connect_to(url: &str, access: &AccessArgs, quiet: bool) -> Result<
 impl AccessArgs {
     /// The token, from wherever the flags say it is.
     pub(crate) fn read_token(&self) -> Result<Option<String>> {
-        match (&self.token, &self.token_file) {
-            (Some(token), _) => Ok(Some(token.0.clone())),
+        match (self.token(), &self.token_file) {
+            (Some(token), _) => Ok(Some(token)),
             (None, Some(file)) => {
                 let text = std::fs::read_to_string(file);
                 Ok(Some(text.with_context(|| format!("cannot read {}", file.display()))?.trim().to_owned()))
@@ -68,7 +70,7 @@ impl BatchArgs {
             max_bytes: self.batch_bytes.map_or(defaults.max_bytes, |n| n as usize),
             max_publish_delay: self
                 .batch_delay_ms
-                .map_or(defaults.max_publish_delay, std::time::Duration::from_millis),
+                .map_or(defaults.max_publish_delay, |ms| Duration::from_millis(ms.into())),
         }
     }
 }

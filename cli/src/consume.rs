@@ -62,9 +62,9 @@ pub(crate) struct ConsumeArgs {
 }
 
 pub(crate) async fn run(args: ConsumeArgs, quiet: bool) -> Result<Exit> {
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen()?;
     let client = connect(&args.connection, quiet)?;
-    let consumer = open(&client, &args).await?;
+    let consumer = interrupt.or(open(&client, &args)).await?;
     let mut sink = Sink::new(&consumer, &args, quiet);
     let received = receive(&consumer, &args, &interrupt, &mut sink).await;
     let flushed = match &received {

@@ -25,6 +25,12 @@ impl Exit {
             if cause.is::<UsageError>() {
                 return Exit::Usage;
             }
+            if let Some(error) = cause.downcast_ref::<AdminError>() {
+                return match error {
+                    AdminError::Unreachable(..) => Exit::Unreachable,
+                    AdminError::Refused(..) => Exit::Refused,
+                };
+            }
             // The reader of our output went away, as `head` does: nothing is wrong.
             if cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) {
                 return Exit::Done;
@@ -81,6 +87,26 @@ impl fmt::Display for UsageError {
 }
 
 impl std::error::Error for UsageError {}
+
+/// What became of a request to an admin API, by its address.
+#[derive(Debug)]
+pub(crate) enum AdminError {
+    /// There was no answer.
+    Unreachable(String, ureq::Error),
+    /// It answered with this status.
+    Refused(String, u16),
+}
+
+impl fmt::Display for AdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminError::Unreachable(url, error) => write!(f, "cannot reach {url}: {error}"),
+            AdminError::Refused(url, status) => write!(f, "{url} answered {status}"),
+        }
+    }
+}
+
+impl std::error::Error for AdminError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,11 @@
 //! `geminga produce`: one message for each argument, or for each line of a file or stdin.
 
 use std::collections::VecDeque;
-use std::io::{Write as _, stdout};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use clap::Args;
 use geminga::{Batching, ErrorKind, MessageId, OutgoingMessage, Producer, SendReceipt};
@@ -19,6 +19,8 @@ use crate::interrupt::Interrupt;
 use crate::output::write_json;
 use crate::progress::{Progress, group, per_second};
 
+/// How long receipts are waited for once somebody asked to end.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Failed lines that are reported one by one; more are counted.
 const REPORTED_FAILURES: u64 = 20;
 
@@ -61,7 +63,7 @@ pub(crate) struct ProduceArgs {
 
     /// Seconds after which a message without receipt has failed; without it, there is no limit
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    send_timeout: Option<std::time::Duration>,
+    send_timeout: Option<Duration>,
 
     /// Write one JSON object for each stored message: its input line from 0, and its message id
     #[arg(long)]
@@ -82,53 +84,68 @@ struct Stored {
 }
 
 pub(crate) async fn run(args: ProduceArgs, quiet: bool) -> Result<Exit> {
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen()?;
     let mut lines = Lines::open(&args).await?;
     let client = connect(&args.connection, quiet)?;
-    let producer = open(&client, &args).await?;
-    let progress = Progress::new("producing", args.total(), quiet);
-    let mut receipts = Receipts::new(args.json, progress);
+    let producer = interrupt.or(open(&client, &args)).await?;
+    let mut receipts = Receipts::new(args.json, Progress::new("producing", args.total(), quiet));
     let started = Instant::now();
-    let mut line = 0;
-    loop {
-        if receipts.waiting.len() >= args.pending as usize {
-            receipts.settle_next().await?;
-            continue;
-        }
-        let message = tokio::select! {
-            biased;
-            settled = receipts.settle_next(), if !receipts.waiting.is_empty() => {
-                settled?;
-                continue;
-            }
-            next = lines.next() => next?,
-            () = interrupt.asked() => None,
-        };
-        let Some(bytes) = message else { break };
-        match producer.enqueue(args.message(bytes, line)?).await {
-            Ok(receipt) => receipts.waiting.push_back((line, receipt)),
-            // The next message may well be accepted.
-            Err(refused)
-                if matches!(refused.error.kind(), ErrorKind::MessageTooBig | ErrorKind::InvalidMessage) =>
-            {
-                receipts.fail(line, refused.error.into());
-            }
-            Err(refused) => {
-                receipts.fail(line, refused.error.into());
-                break;
-            }
-        }
-        line += 1;
-    }
-    while !receipts.waiting.is_empty() {
-        receipts.settle_next().await?;
-    }
+    let sent = send(&args, &producer, &mut lines, &mut receipts, &interrupt).await;
+    // Whatever ended it: what was accepted until then has an outcome, and it is told.
+    receipts.settle(&producer, &interrupt).await;
     client.close().await?;
+    let taken = receipts.lines;
     let exit = receipts.finish(started, quiet)?;
+    sent?;
     if interrupt.is_asked() {
-        bail!("interrupted after {} lines", group(line));
+        bail!("interrupted after {} lines", group(taken));
     }
     Ok(exit)
+}
+
+/// Sends the lines until there are no more, somebody asks to end, or the producer takes none any more.
+async fn send(
+    args: &ProduceArgs,
+    producer: &Producer,
+    lines: &mut Lines,
+    receipts: &mut Receipts,
+    interrupt: &Interrupt,
+) -> Result<()> {
+    loop {
+        let room = receipts.waiting.len() < args.pending as usize;
+        let bytes = tokio::select! {
+            biased;
+            () = receipts.settle_next(), if !receipts.waiting.is_empty() => continue,
+            next = lines.next(), if room => match next? {
+                Some(bytes) => bytes,
+                None => return Ok(()),
+            },
+            () = interrupt.asked() => return Ok(()),
+        };
+        let message = match args.message(bytes) {
+            Ok(message) => message,
+            Err(error) => {
+                receipts.fail_next(error);
+                continue;
+            }
+        };
+        let sent = tokio::select! {
+            biased;
+            sent = producer.enqueue(message) => sent,
+            () = interrupt.asked() => return Ok(()),
+        };
+        match sent.map_err(|refused| refused.error) {
+            Ok(receipt) => receipts.push(receipt),
+            // The next message may well be accepted.
+            Err(error) if matches!(error.kind(), ErrorKind::MessageTooBig | ErrorKind::InvalidMessage) => {
+                receipts.fail_next(error.into());
+            }
+            Err(error) => {
+                receipts.fail_next(error.into());
+                return Ok(());
+            }
+        }
+    }
 }
 
 async fn open(client: &geminga::Client, args: &ProduceArgs) -> Result<Producer> {
@@ -150,12 +167,12 @@ impl ProduceArgs {
         (!self.messages.is_empty()).then_some(self.messages.len() as u64)
     }
 
-    fn message(&self, bytes: Vec<u8>, line: u64) -> Result<OutgoingMessage> {
+    fn message(&self, bytes: Vec<u8>) -> Result<OutgoingMessage> {
         let (key, payload) = match &self.key_separator {
             None => (self.key.clone(), Bytes::from(bytes)),
             Some(separator) => {
                 let (key, payload) = split_key(&bytes, separator.as_bytes())
-                    .with_context(|| format!("line {line} has no text key before {separator:?}"))?;
+                    .with_context(|| format!("there is no text key before {separator:?}"))?;
                 (Some(key), payload)
             }
         };
@@ -232,49 +249,95 @@ fn without_end(mut line: Vec<u8>) -> Vec<u8> {
 /// Receipts under way, in the order of lines, and what became of those before.
 struct Receipts {
     waiting: VecDeque<(u64, SendReceipt)>,
+    /// Lines taken from the input.
+    lines: u64,
     json: bool,
     stored: u64,
     failed: u64,
     first_failure: Option<Exit>,
     progress: Progress,
-    out: std::io::BufWriter<std::io::Stdout>,
+    out: io::BufWriter<io::Stdout>,
+    /// Whether stdout still takes what is written. Messages are stored all the same when it doesn't.
+    written: io::Result<()>,
 }
 
 impl Receipts {
     fn new(json: bool, progress: Progress) -> Self {
         Receipts {
             waiting: VecDeque::new(),
+            lines: 0,
             json,
             stored: 0,
             failed: 0,
             first_failure: None,
             progress,
-            out: std::io::BufWriter::new(stdout()),
+            out: io::BufWriter::new(io::stdout()),
+            written: Ok(()),
         }
+    }
+
+    /// The next line was accepted.
+    fn push(&mut self, receipt: SendReceipt) {
+        self.waiting.push_back((self.lines, receipt));
+        self.lines += 1;
+    }
+
+    /// The next line was not.
+    fn fail_next(&mut self, error: anyhow::Error) {
+        self.fail(self.lines, error);
+        self.lines += 1;
     }
 
     /// Waits for the oldest receipt, then takes it. Cancel safe.
-    async fn settle_next(&mut self) -> Result<()> {
-        let Some((line, receipt)) = self.waiting.front_mut() else { return Ok(()) };
+    async fn settle_next(&mut self) {
+        let Some((line, receipt)) = self.waiting.front_mut() else { return };
         let (line, result) = (*line, receipt.await);
         self.waiting.pop_front();
         match result {
-            Ok(id) => self.store(line, id)?,
+            Ok(id) => self.store(line, id),
             Err(error) => self.fail(line, error.into()),
         }
         if self.waiting.is_empty() {
-            self.out.flush()?;
+            self.write(|out| out.flush());
         }
-        Ok(())
     }
 
-    fn store(&mut self, line: u64, id: MessageId) -> Result<()> {
+    /// Waits for all receipts; not much longer once somebody asks to end, and without one a line has failed.
+    async fn settle(&mut self, producer: &Producer, interrupt: &Interrupt) {
+        let settled = async {
+            // The last batch does not wait for its time. What fails fails with its receipt.
+            let (_, ()) = tokio::join!(producer.flush(), async {
+                while !self.waiting.is_empty() {
+                    self.settle_next().await;
+                }
+            });
+        };
+        let out_of_patience = async {
+            interrupt.asked().await;
+            tokio::time::sleep(PATIENCE).await;
+        };
+        tokio::select! {
+            biased;
+            () = settled => {}
+            () = out_of_patience => {}
+        }
+        while let Some((line, _)) = self.waiting.pop_front() {
+            self.fail(line, anyhow!("interrupted before its receipt came: it may be stored or not"));
+        }
+    }
+
+    fn store(&mut self, line: u64, id: MessageId) {
         self.stored += 1;
         self.progress.add(1);
         if self.json {
-            write_json(&mut self.out, &Stored { line, message_id: id.to_string() })?;
+            self.write(|out| write_json(out, &Stored { line, message_id: id.to_string() }));
         }
-        Ok(())
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut io::BufWriter<io::Stdout>) -> io::Result<()>) {
+        if self.written.is_ok() {
+            self.written = write(&mut self.out);
+        }
     }
 
     fn fail(&mut self, line: u64, error: anyhow::Error) {
@@ -287,8 +350,9 @@ impl Receipts {
         }
     }
 
+    /// The summary, and the exit. Errors: stdout's.
     fn finish(mut self, started: Instant, quiet: bool) -> Result<Exit> {
-        self.out.flush()?;
+        self.write(|out| out.flush());
         self.progress.finish();
         let elapsed = started.elapsed();
         if !quiet || self.failed > 0 {
@@ -296,7 +360,10 @@ impl Receipts {
             let (stored, failed) = (group(self.stored), group(self.failed));
             eprintln!("{stored} stored, {failed} failed in {:.2} s ({rate} msg/s)", elapsed.as_secs_f64());
         }
-        Ok(self.first_failure.unwrap_or(Exit::Done))
+        match self.first_failure {
+            Some(exit) => Ok(exit),
+            None => self.written.map(|()| Exit::Done).context("cannot write the message ids"),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use geminga::{MessageId, Position};
+use geminga::{Client, Message, MessageId, Position, Reader};
 
 use crate::args::ConnectionArgs;
 use crate::connect::connect;
@@ -21,7 +21,7 @@ pub(crate) struct ReadArgs {
     topic: String,
 
     /// Where to start: earliest, latest, or a message id such as 12:0:-1, which itself is left out
-    #[arg(long, default_value = "earliest", value_name = "POSITION", value_parser = position)]
+    #[arg(long, default_value = "earliest", value_name = "POSITION", value_parser = position, allow_hyphen_values = true)]
     from: Position,
 
     /// Begin with the message that --from names
@@ -44,13 +44,9 @@ pub(crate) struct ReadArgs {
 }
 
 pub(crate) async fn run(args: ReadArgs, quiet: bool) -> Result<Exit> {
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen()?;
     let client = connect(&args.connection, quiet)?;
-    let reader = client
-        .reader(args.topic.as_str(), args.from)
-        .start_message_id_inclusive(args.inclusive)
-        .create()
-        .await?;
+    let reader = interrupt.or(open(&client, &args)).await?;
     let mut out = BufWriter::with_capacity(64 << 10, stdout().lock());
     let bar = !quiet && !std::io::IsTerminal::is_terminal(&stdout());
     let mut progress = Progress::new("reading", args.count, !bar);
@@ -60,13 +56,12 @@ pub(crate) async fn run(args: ReadArgs, quiet: bool) -> Result<Exit> {
         if args.follow {
             // Written lines must not wait with us.
             out.flush()?;
-        } else if !reader.has_message_available().await? {
-            break;
         }
         let message = tokio::select! {
-            message = reader.next() => message?,
+            message = next(&reader, args.follow) => message?,
             () = interrupt.asked() => break,
         };
+        let Some(message) = message else { break };
         write_message(&mut out, args.output, &message)?;
         count += 1;
         progress.add(1);
@@ -81,6 +76,19 @@ pub(crate) async fn run(args: ReadArgs, quiet: bool) -> Result<Exit> {
         eprintln!("{} read in {:.2} s ({rate} msg/s)", group(count), elapsed.as_secs_f64());
     }
     Ok(Exit::Done)
+}
+
+async fn open(client: &Client, args: &ReadArgs) -> Result<Reader> {
+    let reader = client.reader(args.topic.as_str(), args.from).start_message_id_inclusive(args.inclusive);
+    Ok(reader.create().await?)
+}
+
+/// The next message; at the end of the topic it is waited for, or there is none.
+async fn next(reader: &Reader, follow: bool) -> Result<Option<Message>> {
+    if !follow && !reader.has_message_available().await? {
+        return Ok(None);
+    }
+    Ok(Some(reader.next().await?))
 }
 
 fn position(text: &str) -> Result<Position, String> {

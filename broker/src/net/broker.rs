@@ -61,7 +61,7 @@ impl EmbeddedBroker {
     pub async fn start(config: Config) -> io::Result<Self> {
         let mut listeners = Vec::new();
         for address in &config.listen {
-            listeners.push(TcpListener::bind(address).await?);
+            listeners.push(listen(*address).await?);
         }
         let advertise = |listener: &TcpListener| {
             let address = listener.local_addr()?;
@@ -78,7 +78,7 @@ impl EmbeddedBroker {
             service_urls.push(format!("pulsar://{}", advertise(listener)?));
         }
         let admin = match config.admin {
-            Some(address) => Some(TcpListener::bind(address).await?),
+            Some(address) => Some(listen(address).await?),
             None => None,
         };
         let admin_url =
@@ -149,6 +149,13 @@ impl Drop for EmbeddedBroker {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Listens on an address, which an error names: there are several.
+async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let failed =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    TcpListener::bind(address).await.map_err(failed)
 }
 
 async fn accept(hub: Arc<Hub>, node: NodeId, listener: TcpListener, stopped: watch::Receiver<bool>) {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::exit::UsageError;
+use crate::exit::{AdminError, UsageError};
 
 /// Creates `topic` with `partitions` partitions. A topic that exists is left as it is.
 pub(super) async fn create_partitioned_topic(
@@ -47,12 +47,14 @@ fn put(url: &str, partitions: u32, token: Option<String>) -> Result<()> {
     if let Some(token) = token {
         request = request.header("Authorization", format!("Bearer {token}"));
     }
-    let response = request.send(partitions.to_string()).with_context(|| format!("cannot reach {url}"))?;
+    let response = request
+        .send(partitions.to_string())
+        .map_err(|error| AdminError::Unreachable(url.to_owned(), error))?;
     match response.status().as_u16() {
         200..=299 => Ok(()),
         // It exists.
         409 => Ok(()),
-        status => bail!("{url} answered {status}"),
+        status => Err(AdminError::Refused(url.to_owned(), status).into()),
     }
 }
 

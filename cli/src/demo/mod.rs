@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::board::{Board, Verdict};
-use crate::args::AccessArgs;
+use crate::args::{AccessArgs, environment};
 use crate::connect::connect_to;
-use crate::exit::Exit;
+use crate::exit::{Exit, UsageError};
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, group};
 
@@ -36,12 +36,12 @@ const STALLED: Duration = Duration::from_secs(20);
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// Run on this cluster instead of an embedded broker
-    #[arg(long, env = "GEMINGA_URL", value_name = "URL")]
+    /// Run on this cluster instead of an embedded broker [env: GEMINGA_URL]
+    #[arg(long, value_name = "URL")]
     url: Option<String>,
 
-    /// HTTP address of the cluster's admin API, to create a partitioned topic there
-    #[arg(long, env = "GEMINGA_ADMIN_URL", value_name = "URL", requires = "url")]
+    /// HTTP address of the cluster's admin API, to create a partitioned topic there [env: GEMINGA_ADMIN_URL]
+    #[arg(long, value_name = "URL")]
     admin_url: Option<String>,
 
     /// Topic to use; it stays when the demo ends
@@ -57,24 +57,13 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) async fn run(args: DemoArgs, quiet: bool) -> Result<Exit> {
-    let interrupt = Interrupt::listen();
-    let site = Site::open(&args).await?;
+    let interrupt = Interrupt::listen()?;
+    let site = interrupt.or(Site::open(&args)).await?;
     let client = connect_to(&site.url, &args.access, quiet)?;
     let run = Tag::new()?;
     let subscription = format!("demo-{:016x}", run.0);
 
-    let mut workers = Vec::new();
-    for name in WORKERS {
-        workers.push(subscribe(&client, &args.topic, &subscription, name).await?);
-    }
-    let producer = client
-        .producer(args.topic.as_str())
-        // A Key_Shared consumer gets whole entries: each message is one, so that its own key decides.
-        .batching(Batching::off())
-        .max_pending_messages(PENDING)
-        .block_if_queue_full(true)
-        .create()
-        .await?;
+    let (workers, producer) = interrupt.or(open(&client, &args.topic, &subscription)).await?;
     introduce(&site, &args, client.partitions(&args.topic).await?, &subscription);
 
     let progress = Progress::new("consuming", Some(args.messages), quiet);
@@ -126,8 +115,14 @@ struct Site {
 
 impl Site {
     async fn open(args: &DemoArgs) -> Result<Self> {
-        let (url, admin_url, broker) = match &args.url {
-            Some(url) => (url.clone(), args.admin_url.clone(), None),
+        let (url, admin_url, broker) = match args.url.clone().or_else(|| environment("GEMINGA_URL")) {
+            Some(url) => {
+                let admin_url = args.admin_url.clone().or_else(|| environment("GEMINGA_ADMIN_URL"));
+                (url, admin_url, None)
+            }
+            None if args.admin_url.is_some() => {
+                return Err(UsageError("--admin-url is of no use without --url".to_owned()).into());
+            }
             None => {
                 // On threads of its own, as a broker elsewhere would be.
                 let start = || EmbeddedBroker::start_blocking(Config::default());
@@ -144,6 +139,20 @@ impl Site {
         }
         Ok(Site { url, broker })
     }
+}
+
+async fn open(client: &Client, topic: &str, subscription: &str) -> Result<(Vec<Consumer>, Producer)> {
+    let mut workers = Vec::new();
+    for name in WORKERS {
+        workers.push(subscribe(client, topic, subscription, name).await?);
+    }
+    let producer = client
+        .producer(topic)
+        // A Key_Shared consumer gets whole entries: each message is one, so that its own key decides.
+        .batching(Batching::off())
+        .max_pending_messages(PENDING)
+        .block_if_queue_full(true);
+    Ok((workers, producer.create().await?))
 }
 
 async fn subscribe(client: &Client, topic: &str, subscription: &str, name: &str) -> Result<Consumer> {

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use self::report::Report;
 use self::run::Run;
-use crate::args::{BatchArgs, Codec, ConnectionArgs, TypeOfSubscription};
+use crate::args::{BatchArgs, Codec, ConnectionArgs, TypeOfSubscription, environment};
 use crate::connect::connect;
 use crate::exit::{Exit, UsageError};
 use crate::output::write_json;
@@ -59,6 +59,9 @@ pub(crate) enum AckMode {
     None,
 }
 
+/// A gibibyte: more than any broker takes, and little enough to have.
+const MAX_SIZE: i64 = 1 << 30;
+
 #[derive(Args, Debug)]
 pub(crate) struct PerfArgs {
     /// What to measure
@@ -74,8 +77,8 @@ pub(crate) struct PerfArgs {
     count: Option<u64>,
 
     /// Payload bytes of each message
-    #[arg(long, default_value_t = 1024, value_name = "BYTES")]
-    size: usize,
+    #[arg(long, default_value_t = 1024, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=MAX_SIZE))]
+    size: u32,
 
     /// Messages before the measurement [default: 20000, or 2000 one at a time]
     #[arg(long, value_name = "N")]
@@ -94,7 +97,8 @@ pub(crate) struct PerfArgs {
     pending: u32,
 
     /// Subscription of the consume modes; a new one for each run by default
-    #[arg(long, env = "BENCH_SUB", value_name = "NAME")]
+    /// [env: BENCH_SUB]
+    #[arg(long, value_name = "NAME")]
     subscription: Option<String>,
 
     /// Type of that subscription
@@ -136,11 +140,11 @@ pub(crate) async fn run(args: PerfArgs, quiet: bool) -> Result<Exit> {
         mode: args.mode,
         topic: args.topic,
         count: args.count.unwrap_or(if one_at_a_time { 10_000 } else { 1_000_000 }),
-        size: args.size,
+        size: args.size as usize,
         warmup: args.warmup,
         keys: args.keys,
         pending: args.pending,
-        subscription: args.subscription,
+        subscription: args.subscription.or_else(|| environment("BENCH_SUB")),
         subscription_type: args.subscription_type,
         ack: args.ack,
         receiver_queue: args.receiver_queue,
@@ -172,7 +176,7 @@ pub(crate) async fn run_peer(args: PeerArgs) -> Result<Exit> {
         warmup: None,
         keys: 0,
         pending: 10_000,
-        subscription: std::env::var("BENCH_SUB").ok().filter(|s| !s.is_empty()),
+        subscription: environment("BENCH_SUB"),
         subscription_type: TypeOfSubscription::Exclusive,
         ack: None,
         receiver_queue: 1000,

@@ -34,6 +34,8 @@ pub fn fetch() -> Result<()> {
         .arg(&pom)
         .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
         .arg(format!("-DoutputDirectory={}", folder.display()))
+        // Even when it is quiet it resets the terminal's colours; our own stdout is to be sourced.
+        .stdout(std::io::stderr())
         .status()
         .context("cannot start mvn")?;
     ensure!(status.success(), "mvn could not resolve the jars of Apache Pulsar: {status}");
