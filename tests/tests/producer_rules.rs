@@ -293,6 +293,18 @@ fn a_flush_reports_the_first_failure_among_what_it_waited_for() {
     w.complete(op).unwrap();
 }
 
+#[test]
+fn a_flush_of_a_producer_that_is_closing_does_not_say_that_all_is_stored() {
+    let mut w = World::scripted(12);
+    w.script.by_hand(&["SEND", "CLOSE_PRODUCER"]);
+    let producer = w.producer("t", unbatched);
+    w.send(producer, "a");
+    let now = w.now();
+    w.machine(0).producer(producer.id).unwrap().close(now);
+    let op = w.flush(producer);
+    assert_eq!(w.complete(op).unwrap_err().kind(), ErrorKind::AlreadyClosed);
+}
+
 // Answers that come too late.
 
 #[test]

@@ -1,6 +1,6 @@
 //! The two clocks that core is told of. Decides how they are read: one reading of the monotonic clock a command.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use geminga_core::{Mono, Now};
 
@@ -40,9 +40,21 @@ impl Clock {
     }
 }
 
+/// The moment so much from now, for tokio's timers. They may not reach as far as a `Duration` does: thirty years are
+/// for ever too.
+pub(crate) fn in_time(wait: Duration) -> tokio::time::Instant {
+    const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+    tokio::time::Instant::now() + wait.min(FOR_EVER)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_wait_is_a_moment_too() {
+        assert!(in_time(Duration::MAX) > in_time(Duration::from_secs(86_400)));
+    }
 
     #[test]
     fn the_wall_clock_is_right_and_the_monotonic_one_never_goes_back() {

@@ -237,7 +237,7 @@ impl Consumer {
 
     /// Has everything that is not acknowledged delivered again, at once.
     pub fn redeliver_unacknowledged(&self) -> Result<(), Error> {
-        self.inner.forget_returned();
+        self.inner.start_afresh();
         self.inner.call(|core, now| core.redeliver_unacknowledged(now))
     }
 
@@ -388,39 +388,39 @@ impl ConsumerRef {
     }
 
     pub(crate) async fn receive(&self) -> Result<Message, Error> {
-        let mut receive = Receive { consumer: self, turn: Turn::default(), batch: Vec::new() };
+        let mut receive = Receive::new(self, Turn::default());
         poll_fn(|cx| receive.turn.poll_message(self, cx)).await
     }
 
     pub(crate) async fn receive_timeout(&self, timeout: Duration) -> Result<Option<Message>, Error> {
-        let mut receive = Receive { consumer: self, turn: Turn::within(timeout), batch: Vec::new() };
+        let mut receive = Receive::new(self, Turn::within(timeout));
         poll_fn(|cx| receive.turn.poll(self, cx, State::receive)).await
     }
 
     pub(crate) async fn receive_batch(&self, max: usize, timeout: Duration) -> Result<Vec<Message>, Error> {
-        let mut receive = Receive { consumer: self, turn: Turn::within(timeout), batch: Vec::new() };
+        let mut receive = Receive::new(self, Turn::within(timeout));
         poll_fn(|cx| {
             let Receive { turn, batch, .. } = &mut receive;
             turn.poll(self, cx, |state, id, now| {
-                state.receive_many(id, now, max, batch)?;
-                Ok((batch.len() >= max).then_some(()))
+                batch.fill(state, id, now, max)?;
+                Ok((batch.messages.len() >= max).then_some(()))
             })
         })
         .await?;
-        Ok(mem::take(&mut receive.batch))
+        Ok(mem::take(&mut receive.batch.messages))
     }
 
     pub(crate) async fn receive_many(&self, max: usize) -> Result<Vec<Message>, Error> {
-        let mut receive = Receive { consumer: self, turn: Turn::default(), batch: Vec::new() };
+        let mut receive = Receive::new(self, Turn::default());
         poll_fn(|cx| {
             let Receive { turn, batch, .. } = &mut receive;
             turn.poll(self, cx, |state, id, now| {
-                state.receive_many(id, now, max, batch)?;
-                Ok((!batch.is_empty() || max == 0).then_some(()))
+                batch.fill(state, id, now, max)?;
+                Ok((!batch.messages.is_empty() || max == 0).then_some(()))
             })
         })
         .await?;
-        Ok(mem::take(&mut receive.batch))
+        Ok(mem::take(&mut receive.batch.messages))
     }
 
     pub(crate) fn try_receive(&self) -> Result<Option<Message>, Error> {
@@ -434,18 +434,19 @@ impl ConsumerRef {
             .with(|state, _| state.consumers.get(&self.id.as_u64()).map_or(0, |c| c.returned.len()))
     }
 
-    /// They will come again, or are not wanted any more.
-    fn forget_returned(&self) {
+    /// Messages taken and not yet returned will come again, or are not wanted any more.
+    fn start_afresh(&self) {
         self.client.shared.with(|state, _| {
             if let Some(consumer) = state.consumers.get_mut(&self.id.as_u64()) {
                 consumer.returned.clear();
+                consumer.fresh_starts += 1;
             }
         });
     }
 
     pub(crate) async fn seek(&self, to: Position) -> Result<(), Error> {
         let id = self.id;
-        self.forget_returned();
+        self.start_afresh();
         self.client.shared.op(|state, now| Ok(state.consumer(id)?.seek(now, to)))?.await.map(drop)
     }
 
@@ -587,16 +588,49 @@ impl Turn {
 struct Receive<'a> {
     consumer: &'a ConsumerRef,
     turn: Turn,
-    batch: Vec<Message>,
+    batch: Batch,
+}
+
+/// What one call has taken so far, all of it since the same fresh start.
+#[derive(Default)]
+struct Batch {
+    messages: Vec<Message>,
+    fresh_starts: u64,
+}
+
+impl<'a> Receive<'a> {
+    fn new(consumer: &'a ConsumerRef, turn: Turn) -> Self {
+        Receive { consumer, turn, batch: Batch::default() }
+    }
+}
+
+impl Batch {
+    /// Adds the messages that are there, up to `max` in all.
+    fn fill(&mut self, state: &mut State, id: ConsumerId, now: Now, max: usize) -> Result<(), Error> {
+        if let Some(consumer) = state.consumers.get_mut(&id.as_u64()) {
+            if self.fresh_starts != consumer.fresh_starts {
+                self.fresh_starts = consumer.fresh_starts;
+                self.messages.clear();
+            }
+            let wanted = max.saturating_sub(self.messages.len()).min(consumer.returned.len());
+            self.messages.extend(consumer.returned.drain(..wanted));
+        }
+        let wanted = max.saturating_sub(self.messages.len());
+        state.consumer(id)?.receive_batch(now, wanted, &mut self.messages);
+        Ok(())
+    }
 }
 
 impl Drop for Receive<'_> {
     fn drop(&mut self) {
-        if !self.batch.is_empty() {
-            let id = self.consumer.id.as_u64();
+        if !self.batch.messages.is_empty() {
+            let (id, batch) = (self.consumer.id.as_u64(), &mut self.batch);
             self.consumer.client.shared.with(|state, _| {
                 let Some(consumer) = state.consumers.get_mut(&id) else { return };
-                for message in self.batch.drain(..).rev() {
+                if batch.fresh_starts != consumer.fresh_starts {
+                    return;
+                }
+                for message in batch.messages.drain(..).rev() {
                     consumer.returned.push_front(message);
                 }
                 if let Some(waker) = consumer.receivers.first() {
@@ -621,23 +655,6 @@ impl State {
                 Ok(consumer.returned.pop_front())
             }
         }
-    }
-
-    /// Adds the messages that are there to `batch`, up to `max` in all.
-    fn receive_many(
-        &mut self,
-        id: ConsumerId,
-        now: Now,
-        max: usize,
-        batch: &mut Vec<Message>,
-    ) -> Result<(), Error> {
-        if let Some(consumer) = self.consumers.get_mut(&id.as_u64()) {
-            let wanted = max.saturating_sub(batch.len()).min(consumer.returned.len());
-            batch.extend(consumer.returned.drain(..wanted));
-        }
-        let wanted = max.saturating_sub(batch.len());
-        self.consumer(id)?.receive_batch(now, wanted, batch);
-        Ok(())
     }
 }
 

@@ -10,9 +10,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use geminga_core::{AskId, ConnId, Error, ErrorKind, Input, LinkError, LinkErrorKind, Mono, Output};
 use tokio::task::{self, JoinSet};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 use crate::auth::{Answered, TokenSource};
+use crate::clock::in_time;
 use crate::link::{Arrival, Link};
 use crate::runtime;
 use crate::shared::{Shared, State};
@@ -251,7 +252,7 @@ impl Driver {
         if self.timer_set.is_some_and(|set| set <= due) {
             return;
         }
-        let at = Instant::now() + due.since(now);
+        let at = in_time(due.since(now));
         match &mut self.timer {
             Some(timer) => timer.as_mut().reset(at),
             None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),

@@ -18,6 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::io::poll_read_buf;
 
 use crate::bell::{Bell, LinkWaker};
+use crate::clock::in_time;
 use crate::tls::{Tls, tls_cause};
 
 /// Bytes of one read: this much at first, more while reads fill it, less while they don't.
@@ -242,7 +243,7 @@ fn broken(error: &io::Error) -> LinkError {
 async fn connect(endpoint: Endpoint, tls: Arc<Tls>, limit: Duration) -> Result<Stream, LinkError> {
     let unreachable = |message: String| LinkError { kind: LinkErrorKind::Unreachable, message };
     let slow = || unreachable(format!("{endpoint} did not answer within {limit:?}"));
-    let end = Instant::now() + limit;
+    let end = in_time(limit);
     let host = endpoint.host.as_str();
     let found = timeout_at(end, tokio::net::lookup_host((host, endpoint.port)))
         .await

@@ -110,6 +110,9 @@ pub(crate) struct ConsumerState {
     pub(crate) receivers: Queue,
     /// Messages that a cancelled `receive_batch` had taken, in order: they come before core's.
     pub(crate) returned: VecDeque<Message>,
+    /// How often what was received was given up for what comes after a seek or a redelivery. A `receive_batch` under
+    /// way drops what it has from before.
+    pub(crate) fresh_starts: u64,
 }
 
 #[derive(Default)]

@@ -196,6 +196,33 @@ async fn a_cancelled_batch_gives_back_what_it_had_in_order() {
 }
 
 #[tokio::test]
+async fn what_a_batch_had_before_a_seek_does_not_come_after_it() {
+    let (_broker, _client, producer, consumer) = open().await;
+    for i in 0..3 {
+        producer.send(i.to_string()).await.unwrap();
+    }
+    until("the messages are here", || consumer.queued_messages() == 3).await;
+    {
+        let mut cancelled = pin!(consumer.receive_batch(10, LONG));
+        assert!(poll_fn(|cx| Poll::Ready(cancelled.as_mut().poll(cx).is_pending())).await);
+        consumer.seek(Position::Earliest).await.unwrap();
+    }
+    {
+        let mut going_on = pin!(consumer.receive_batch(6, LONG));
+        let mut taken = async || poll_fn(|cx| Poll::Ready(going_on.as_mut().poll(cx).is_pending())).await;
+        until("the messages are here again", || consumer.queued_messages() == 3).await;
+        assert!(taken().await);
+        consumer.seek(Position::Earliest).await.unwrap();
+        for i in 3..6 {
+            producer.send(i.to_string()).await.unwrap();
+        }
+        let batch = going_on.await.unwrap();
+        assert_eq!(batch.iter().map(text).collect::<Vec<_>>(), ["0", "1", "2", "3", "4", "5"]);
+    }
+    assert_eq!(consumer.queued_messages(), 0);
+}
+
+#[tokio::test]
 async fn receive_many_takes_what_is_there() {
     let (_broker, _client, producer, consumer) = open().await;
     for i in 0..5 {

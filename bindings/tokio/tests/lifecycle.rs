@@ -186,6 +186,23 @@ fn with_a_runtime_of_its_own_a_busy_thread_delays_nothing() {
 }
 
 #[tokio::test]
+async fn the_longest_timeouts_are_as_good_as_none() {
+    let broker = broker().await;
+    let for_ever = Duration::MAX;
+    let client = Client::builder(broker.service_url())
+        .connection_timeout(for_ever)
+        .operation_timeout(for_ever)
+        .keep_alive_interval(for_ever)
+        .build()
+        .unwrap();
+    let consumer = client.consumer(TOPIC, "s").subscribe().await.unwrap();
+    let producer = client.producer(TOPIC).send_timeout(for_ever).create().await.unwrap();
+    producer.send("a").await.unwrap();
+    assert_eq!(consumer.receive_timeout(for_ever).await.unwrap().unwrap().payload(), b"a");
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_address_where_nobody_listens_ends_in_a_clear_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("pulsar://{}", listener.local_addr().unwrap());

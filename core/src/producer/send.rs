@@ -132,6 +132,13 @@ impl Producers {
     }
 
     pub(crate) fn flush(&mut self, hub: &mut Hub, id: ProducerId) -> OpId {
+        let handle = self.handles.get(id.0).expect("the caller holds a view of it");
+        if handle.is_closing() {
+            // What was sent before has failed with the close, so this cannot say that it is stored.
+            let (op, doing) = (hub.operation(), format!("flushing {}", handle.topic.as_str()));
+            hub.event(Event::Completed(op, Err(Error::new(ErrorKind::AlreadyClosed, doing, ""))));
+            return op;
+        }
         self.close_batches(hub, id);
         let oldest = self.oldest_number(id);
         let handle = self.handles.get_mut(id.0).expect("the caller holds a view of it");
