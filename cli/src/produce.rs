@@ -111,7 +111,8 @@ async fn send(
     receipts: &mut Receipts,
     interrupt: &Interrupt,
 ) -> Result<()> {
-    loop {
+    // Input without end may never leave the time to be asked.
+    while !interrupt.is_asked() {
         let room = receipts.waiting.len() < args.pending as usize;
         let bytes = tokio::select! {
             biased;
@@ -146,6 +147,7 @@ async fn send(
             }
         }
     }
+    Ok(())
 }
 
 async fn open(client: &geminga::Client, args: &ProduceArgs) -> Result<Producer> {
