@@ -83,10 +83,7 @@ impl Cluster {
 
     /// Creates a topic without partitions. Errors: it exists, or its namespace does not.
     pub fn create_topic(&mut self, now: Now, topic: &str) -> Result<(), ControlError> {
-        let name = self.checked(topic)?;
-        if self.store.find(&name).is_some() || self.store.partitioned.contains_key(&name) {
-            return Err(ControlError::Exists(format!("Topic {name}")));
-        }
+        let name = self.vacant(topic)?;
         self.store.find_or_create(&name);
         self.topics_changed(now);
         Ok(())
@@ -99,13 +96,10 @@ impl Cluster {
         topic: &str,
         partitions: u32,
     ) -> Result<(), ControlError> {
-        let name = self.checked(topic)?;
         if partitions == 0 {
             return Err(ControlError::Invalid("Number of partitions should be more than 0".to_owned()));
         }
-        if self.store.find(&name).is_some() || self.store.partitioned.contains_key(&name) {
-            return Err(ControlError::Exists(format!("Topic {name}")));
-        }
+        let name = self.vacant(topic)?;
         self.store.partition(&name, partitions);
         self.topics_changed(now);
         Ok(())
@@ -383,6 +377,15 @@ impl Cluster {
             return Err(ControlError::NotFound(format!("Namespace {}", name.namespace())));
         }
         Ok(name)
+    }
+
+    /// The name of a topic that is not there yet, with partitions or without.
+    fn vacant(&self, topic: &str) -> Result<TopicName, ControlError> {
+        let name = self.checked(topic)?;
+        match self.store.find(&name).is_some() || self.store.partitioned.contains_key(&name) {
+            true => Err(ControlError::Exists(format!("Topic {name}"))),
+            false => Ok(name),
+        }
     }
 
     /// The topics that a name stands for: itself, or its partitions.

@@ -16,7 +16,8 @@ use crate::auth::{Answered, TokenSource};
 use crate::clock::in_time;
 use crate::link::{Arrival, Link};
 use crate::runtime;
-use crate::shared::{Shared, State};
+use crate::shared::Shared;
+use crate::state::State;
 use crate::waiters::IdMap;
 
 /// Bytes asked of core for one link at a time: what was not asked for can still be batched or overtaken by a pong.

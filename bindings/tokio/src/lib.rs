@@ -47,19 +47,22 @@ mod op;
 mod producer;
 mod reader;
 mod receipt;
+mod receive;
 mod runtime;
 mod shared;
+mod state;
 mod tls;
 mod waiters;
 
 pub use auth::TokenError;
 pub use builder::ClientBuilder;
 pub use client::Client;
-pub use consumer::{AsMessageId, Consumer, ConsumerBuilder, Messages};
+pub use consumer::{AsMessageId, Consumer, ConsumerBuilder};
 pub use events::{StateEvent, StateEvents};
 pub use producer::{Producer, ProducerBuilder};
 pub use reader::{Reader, ReaderBuilder};
 pub use receipt::SendReceipt;
+pub use receive::Messages;
 pub use runtime::Runtime;
 pub use tls::Pem;
 

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 
 use geminga_core::{Error, Now, OpId, Reply};
 
-use crate::shared::{Shared, State};
+use crate::shared::Shared;
+use crate::state::State;
 
 /// An operation under way. Dropping it forgets its answer, not the operation.
 #[must_use = "the answer tells whether it worked"]

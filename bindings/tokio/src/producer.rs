@@ -17,7 +17,7 @@ use tokio::task::coop::poll_proceed;
 use crate::client::{Client, ClientRef};
 use crate::events::StateEvents;
 use crate::receipt::SendReceipt;
-use crate::shared::State;
+use crate::state::State;
 
 /// Settings of a [`Producer`]; [`create`](Self::create) ends it.
 #[must_use = "nothing happens before `create`"]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use geminga_core::{Error, Message, MessageId, Position, ReaderConfig};
 
 use crate::client::Client;
-use crate::consumer::{ConsumerRef, Messages, Turn};
+use crate::consumer::ConsumerRef;
 use crate::events::StateEvents;
+use crate::receive::{Messages, Turn};
 
 /// Settings of a [`Reader`]; [`create`](Self::create) ends it.
 #[must_use = "nothing happens before `create`"]

@@ -209,9 +209,9 @@ async fn what_a_batch_had_before_a_seek_does_not_come_after_it() {
     }
     {
         let mut going_on = pin!(consumer.receive_batch(6, LONG));
-        let mut taken = async || poll_fn(|cx| Poll::Ready(going_on.as_mut().poll(cx).is_pending())).await;
+
         until("the messages are here again", || consumer.queued_messages() == 3).await;
-        assert!(taken().await);
+        assert!(poll_fn(|cx| Poll::Ready(going_on.as_mut().poll(cx).is_pending())).await);
         consumer.seek(Position::Earliest).await.unwrap();
         for i in 3..6 {
             producer.send(i.to_string()).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use geminga_broker::{Cluster, ClusterConfig, Input, LinkId, NodeId, Now, Output};
 use geminga_core::wire::metadata::SendHeader;
-use geminga_core::wire::proto::command_subscribe::SubType;
+use geminga_core::wire::proto::command_subscribe::{InitialPosition, SubType};
 use geminga_core::wire::proto::{self, ProducerAccessMode, ServerError};
 use geminga_core::wire::{
     BatchWriter, Command, Frame, Metadata, Payload, SingleMetadata, encode_send, frame,
@@ -406,4 +406,35 @@ fn texts_of(payload: &Payload) -> Vec<String> {
         texts.push(String::from_utf8_lossy(record.payload(&payload.body)).into_owned());
     }
     texts
+}
+
+/// A link with producer 1, and `texts` published before anybody subscribes.
+pub(crate) fn published(w: &mut World, texts: &[&str]) -> LinkId {
+    let link = w.link();
+    w.producer(link, 1);
+    for (sequence_id, text) in texts.iter().enumerate() {
+        w.publish(link, 1, sequence_id as u64, text);
+    }
+    w.commands(link);
+    link
+}
+
+pub(crate) fn earliest(request: &mut proto::CommandSubscribe) {
+    request.initial_position = Some(InitialPosition::Earliest as i32);
+}
+
+pub(crate) fn all_texts(messages: &[Got]) -> Vec<&str> {
+    messages.iter().flat_map(|m| m.texts.iter().map(String::as_str)).collect()
+}
+
+pub(crate) fn permits(w: &World, subscription: &str) -> Vec<i64> {
+    w.cluster.subscription(TOPIC, subscription).unwrap().consumers.iter().map(|c| c.permits).collect()
+}
+
+pub(crate) fn publish_keys(w: &mut World, link: LinkId, from: u64, keys: impl Iterator<Item = u32>) {
+    for (i, key) in keys.enumerate() {
+        let key = format!("key-{key}");
+        w.publish_with(link, 1, from + i as u64, &key, |m| m.partition_key = Some(&key));
+    }
+    w.commands(link);
 }
