@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use geminga_core::{Batching, ConsumerConfig, Mono, SubscriptionType};
+use geminga_core::{Batching, ConsumerConfig, Mono, OutgoingMessage, SubscriptionType};
 use geminga_tests::world::{ConsumerAt, World, text};
 
 fn shared(delay: Duration) -> impl Fn(&mut ConsumerConfig) + Copy {
@@ -184,4 +184,22 @@ fn negative_acks_survive_a_cut_in_the_sense_that_all_comes_again() {
     let mut again = drain(&mut w, consumer);
     again.sort();
     assert_eq!(again, numbers(0..5), "each once: what was due during the cut is not asked for again");
+}
+
+/// Found by seed 569 of the simulation: the rest of the batch came behind the next message of its key.
+#[test]
+fn the_rest_of_a_batch_keeps_its_place_on_key_shared_when_a_member_is_asked_for_again() {
+    let mut w = World::new(1);
+    let batching = Batching { max_messages: 10, ..Batching::default() };
+    let producer = w.producer("t", |c| c.batching = batching);
+    let consumer = w.consumer("t", "s", |c| {
+        c.subscription_type = SubscriptionType::KeyShared;
+        c.negative_ack_redelivery_delay = Duration::ZERO;
+    });
+    w.publish(producer, numbers(0..11).iter().map(|n| OutgoingMessage::new(n.clone()).with_key("k")));
+    let taken: Vec<_> = (0..5).map(|_| w.receive(consumer)).collect();
+    w.nack(consumer, taken[2].message_id());
+    w.advance(Duration::from_millis(100));
+    assert_eq!(w.receive_texts(consumer, 6), numbers(5..11), "what never came before");
+    assert_eq!(drain(&mut w, consumer), numbers(0..10), "the whole batch comes again");
 }

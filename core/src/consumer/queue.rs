@@ -168,13 +168,15 @@ impl Queue {
         }
     }
 
-    /// Drops the queued messages of these entries. Returns their permits.
-    pub(crate) fn remove(&mut self, entries: &BTreeSet<EntryId>) -> u64 {
+    /// Drops the queued messages of these entries, with `keep_begun` not those of a batch that is being handed out. Returns
+    /// their permits.
+    pub(crate) fn remove(&mut self, entries: &BTreeSet<EntryId>, keep_begun: bool) -> u64 {
         let before = self.permits;
         let permits = &mut self.permits;
         self.items.retain(|item| {
             let (entry, cost) = match item {
                 Item::Single(entry) => (entry, 1),
+                Item::Batch(batch) if keep_begun && batch.touched => return true,
                 Item::Batch(batch) => (&batch.entry, batch.permits),
                 Item::Gap(_) => return true,
             };
@@ -358,7 +360,8 @@ pub(super) mod tests {
         queue.push_single(entry(3, 0, Bytes::from("d"), vec![]));
         assert_eq!(queue.prepare(), None);
         assert!(queue.take().is_some());
-        assert_eq!(queue.remove(&BTreeSet::from([(1, 2), (9, 9)])), 2);
+        assert_eq!(queue.remove(&BTreeSet::from([(1, 2)]), true), 0, "it is being handed out");
+        assert_eq!(queue.remove(&BTreeSet::from([(1, 2), (9, 9)]), false), 2);
         assert_eq!(drain(&mut queue), ["d."]);
         queue.push_single(entry(3, 0, Bytes::from("d"), vec![]));
         assert_eq!(queue.clear(), 1);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::EntryId;
 use super::part::Part;
+use crate::config::SubscriptionType;
 use crate::error::Error;
 use crate::hub::Hub;
 use crate::io::ConnId;
@@ -50,7 +51,9 @@ impl Part {
     pub(super) fn redeliver(&mut self, hub: &mut Hub, entries: &BTreeSet<EntryId>) {
         let Some(id) = self.attach.connection() else { return };
         self.flush_acks(hub);
-        let stale = self.queue.remove(entries);
+        // What is left of a batch that is being handed out would come behind later messages of its key.
+        let by_key = self.config.subscription_type == SubscriptionType::KeyShared;
+        let stale = self.queue.remove(entries, by_key);
         self.permits.settled(stale);
         let ids: Vec<_> =
             entries.iter().map(|(l, e)| MessageId::new(*l, *e, self.partition).to_proto()).collect();
