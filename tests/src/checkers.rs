@@ -8,7 +8,7 @@ mod delivered;
 mod published;
 
 pub use acknowledged::{backlog, check_acknowledged};
-pub use bounds::{check_bounds, check_nothing_left};
+pub use bounds::{check_bounds, check_nothing_left, check_permits};
 pub use delivered::{check_delivered, check_delivered_once, check_order, check_reader};
 pub use published::check_published;
 

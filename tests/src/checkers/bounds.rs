@@ -40,6 +40,28 @@ pub fn check_bounds(world: &World, plan: &Plan, queues: &BTreeMap<String, u32>) 
     Ok(())
 }
 
+/// Nobody waits with fewer permits than make a client ask for more: with half of its queue owed.
+///
+/// For a time when there is nothing left to deliver. A queue of 0 asks anew for each message.
+pub fn check_permits(world: &World, plan: &Plan, queues: &BTreeMap<String, u32>) -> Result<(), String> {
+    for topic in &plan.topics {
+        for part in parts(&world.broker, &topic.name) {
+            let Some(view) = world.broker.topic(&part) else { continue };
+            for consumer in view.subscriptions.iter().flat_map(|s| &s.consumers) {
+                let Some(queue) = queues.get(&consumer.name).filter(|queue| **queue > 0) else { continue };
+                let least = i64::from(queue - (queue / 2).max(1)) + 1;
+                if consumer.permits < least {
+                    return Err(format!(
+                        "{} has {} permits on {part} with a queue of {queue}",
+                        consumer.name, consumer.permits
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Brokers know no producer, no consumer and no link any more.
 pub fn check_nothing_left(world: &World, plan: &Plan) -> Result<(), String> {
     for topic in &plan.topics {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use geminga_core::{Event, HandleId, Message, MessageId, Mono, OpId, Position, SubscriptionType};
+use geminga_core::{
+    Error, ErrorKind, Event, HandleId, Message, MessageId, Mono, OpId, Position, SubscriptionType,
+};
 
 use super::history::{Consumed, Delivered, History, Label, place};
 use super::plan::{ConsumerPlan, Plan, SubscriptionPlan};
@@ -51,11 +53,18 @@ pub(super) struct Consuming {
     /// When it acts next; `None` while it waits for the client.
     pub(super) wake: Option<Mono>,
     reopens: Option<Mono>,
+    redelivers: Option<Mono>,
+    pauses: Option<Mono>,
+    resumes: Option<Mono>,
     seeks: Vec<Mono>,
     seek: Option<Seek>,
     /// Taken and to be acknowledged.
     to_ack: Vec<(usize, MessageId)>,
+    /// Whether it closes at its time, not behind the messages that come next.
+    punctual: bool,
     pub(super) calm: bool,
+    /// Whether anything goes wrong in its run.
+    troubled: bool,
     /// Whether nothing explains that an acknowledged message comes again.
     exact: bool,
     rng: Rng,
@@ -63,7 +72,14 @@ pub(super) struct Consuming {
 
 impl Consuming {
     /// An application that subscribes, or opens its reader, at its time.
-    pub(super) fn new(world: &World, plan: &Plan, role: Role, number: usize, index: usize, rng: Rng) -> Self {
+    pub(super) fn new(
+        world: &World,
+        plan: &Plan,
+        role: Role,
+        number: usize,
+        index: usize,
+        mut rng: Rng,
+    ) -> Self {
         let start = world.now().mono;
         let (subscription, consumer, topic) = match role {
             Role::Subscription(s) => {
@@ -82,12 +98,16 @@ impl Consuming {
                     nack_delay: Duration::ZERO,
                     opens_at: reader.opens_at,
                     reopens_at: None,
+                    redelivers_at: None,
+                    pause: None,
                 };
                 (None, consumer, reader.topic)
             }
         };
         // A message that is asked for again may be in the queue when its former copy is acknowledged.
-        let alone = |s: &SubscriptionPlan| s.consumers.len() == 1 && s.seeks.is_empty() && s.nacked == 0;
+        let alone = |s: &SubscriptionPlan| {
+            s.consumers.len() == 1 && s.seeks.is_empty() && s.nacked == 0 && consumer.redelivers_at.is_none()
+        };
         let exact = subscription.as_ref().is_some_and(alone);
         let seeks = subscription.iter().flat_map(|s| s.seeks.iter().map(|at| start + *at)).collect();
         Consuming {
@@ -95,6 +115,9 @@ impl Consuming {
             role,
             wake: Some(start + consumer.opens_at),
             reopens: consumer.reopens_at.map(|at| start + at),
+            redelivers: consumer.redelivers_at.map(|at| start + at),
+            pauses: consumer.pause.map(|(at, _)| start + at),
+            resumes: None,
             plan: consumer,
             subscription,
             topic: plan.topics[topic].name.clone(),
@@ -103,7 +126,9 @@ impl Consuming {
             seeks,
             seek: None,
             to_ack: Vec::new(),
+            punctual: rng.bool(),
             calm: false,
+            troubled: !plan.is_calm(),
             exact: exact && plan.is_calm(),
             rng,
         }
@@ -133,6 +158,11 @@ impl Consuming {
                 self.wake = Some(now);
             }
             Event::Closed(_, error) => {
+                // A close of its own may end without the broker's answer.
+                let unconfirmed = |e: &Error| {
+                    self.troubled && self.state == State::Closing && e.kind() == ErrorKind::Timeout
+                };
+                let error = error.as_ref().filter(|e| !unconfirmed(e));
                 self.state = State::Absent;
                 self.at = None;
                 self.to_ack.clear();
@@ -171,10 +201,11 @@ impl Consuming {
             State::Opening | State::Closing => return Ok(()),
             State::Open => {}
         }
-        if self.reopens.is_some_and(|at| at <= now) {
-            self.reopens = None;
+        let leaves = self.reopens.take_if(|at| *at <= now).is_some();
+        if leaves && self.punctual {
             return self.leave(world, history);
         }
+        self.follow_whims(world);
         if self.seeks.iter().any(|at| *at <= now) && self.seek.is_none() {
             self.seeks.retain(|at| *at > now);
             self.start_seek(world, history);
@@ -183,10 +214,16 @@ impl Consuming {
         for _ in 0..AT_ONCE {
             let Some(message) = world.try_receive(at) else {
                 self.send_acks(world, history, usize::MAX)?;
+                if leaves {
+                    return self.leave(world, history);
+                }
                 self.wake_for_plans(now);
                 return Ok(());
             };
             self.take(world, history, &message)?;
+        }
+        if leaves {
+            return self.leave(world, history);
         }
         let think = self.rng.u64(0..=self.plan.think.as_micros() as u64);
         self.wake = Some(now + Duration::from_micros(think));
@@ -198,6 +235,9 @@ impl Consuming {
         self.calm = true;
         self.seeks.clear();
         self.reopens = None;
+        self.redelivers = None;
+        self.pauses = None;
+        self.resumes = self.resumes.map(|_| now);
         if self.wake.is_some() || self.state == State::Absent {
             self.wake = Some(now);
         }
@@ -208,12 +248,12 @@ impl Consuming {
         let Some(at) = self.at.filter(|_| self.state == State::Open) else { return Ok(()) };
         let index = self.index;
         let consumed = self.consumed(history);
-        let mine: Vec<_> = consumed.held.iter().filter(|(_, (holder, _))| *holder == index).collect();
-        let mine: Vec<_> = mine.into_iter().map(|(place, (_, id))| (*place, *id)).collect();
+        let mine = consumed.held.iter().filter(|((_, holder), _)| *holder == index);
+        let mine: Vec<_> = mine.map(|((place, _), id)| (*place, *id)).collect();
         for (place, id) in mine {
             world.try_ack(at, id).map_err(|e| format!("acknowledging {id} at last: {e}"))?;
             let consumed = self.consumed(history);
-            consumed.held.remove(&place);
+            consumed.held.remove(&(place, index));
             consumed.acked.insert(place);
         }
         Ok(())
@@ -263,6 +303,34 @@ impl Consuming {
         });
     }
 
+    /// Pauses, resumes and asks for redelivery at its times.
+    fn follow_whims(&mut self, world: &mut World) {
+        let at = self.at.expect("it is open");
+        let now = world.now();
+        let is_due = |time: &mut Option<Mono>| time.take_if(|time| *time <= now.mono).is_some();
+        let (pauses, resumes, redelivers) =
+            (is_due(&mut self.pauses), is_due(&mut self.resumes), is_due(&mut self.redelivers));
+        if pauses {
+            let time = self.plan.pause.map_or(Duration::ZERO, |(_, time)| time);
+            self.resumes = Some(now.mono + time);
+        }
+        if redelivers {
+            // What it has and did not acknowledge comes again.
+            self.to_ack.clear();
+        }
+        if let Ok(mut view) = world.machine(at.client).consumer(at.id) {
+            if pauses {
+                view.pause(now);
+            }
+            if resumes {
+                view.resume(now);
+            }
+            if redelivers {
+                view.redeliver_unacknowledged(now);
+            }
+        }
+    }
+
     /// Closes, to come back later. What was not acknowledged is somebody else's now.
     fn leave(&mut self, world: &mut World, history: &mut History) -> Result<(), String> {
         if self.rng.bool() {
@@ -275,6 +343,7 @@ impl Consuming {
             view.close(now);
         }
         self.seek = None;
+        self.resumes = None;
         self.state = State::Closing;
         Ok(())
     }
@@ -331,7 +400,7 @@ impl Consuming {
         let first_time = consumed.seen.insert((at_place.0, label));
         consumed.delivered.push(delivered);
         if is_held(label, &plan) {
-            consumed.held.insert(at_place, (index, message.message_id()));
+            consumed.held.insert((at_place, index), message.message_id());
         } else if nack && first_time {
             world.nack(self.at.expect("it is open"), message.message_id());
         } else {
@@ -375,15 +444,15 @@ impl Consuming {
     /// The first message after a seek is the one sought, or the next there is.
     fn check_seek(&mut self, world: &World, delivered: &Delivered) -> Result<(), String> {
         let (Some(seek), Some(at)) = (&self.seek, self.at) else { return Ok(()) };
-        // Partitions move one by one, so that what comes first says something only of a topic without.
-        if world.broker.partitions(&self.topic) != Some(0) {
-            self.seek = None;
-            return Ok(());
-        }
         match world.book.completed(At { client: at.client, id: seek.op }) {
             Some(Ok(_)) => {}
             Some(Err(_)) => return Ok(()),
             None => return Err(format!("{} got a message while a seek was under way", self.name())),
+        }
+        // Of partitions any may be first.
+        if world.broker.partitions(&self.topic) != Some(0) {
+            self.seek = None;
+            return Ok(());
         }
         let place = (delivered.place.1, delivered.place.2, delivered.place.3);
         let stored = world.broker.stored(&self.topic).map_err(|e| e.to_string())?;
@@ -403,7 +472,9 @@ impl Consuming {
 
     /// Plans of its own wake it, too.
     fn wake_for_plans(&mut self, now: Mono) {
-        let plans = self.reopens.iter().chain(&self.seeks).min().copied();
+        let whims = [self.redelivers, self.pauses, self.resumes];
+        let reopens = self.reopens.filter(|_| self.punctual);
+        let plans = whims.iter().flatten().chain(&reopens).chain(&self.seeks).min().copied();
         self.wake = plans.map(|at| if at <= now { now + Duration::from_millis(1) } else { at });
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use geminga_core::{Message, MessageId};
+use geminga_core::{Message, MessageId, Mono};
 
 use crate::world::Sent;
 
@@ -25,6 +25,8 @@ pub struct SendRecord {
     pub sent: Sent,
     /// Its name.
     pub label: Label,
+    /// When.
+    pub at: Mono,
 }
 
 /// A message handed to the application.
@@ -49,8 +51,8 @@ pub struct Consumed {
     pub acked: BTreeSet<Place>,
     /// Acknowledged with all before it, by partition.
     pub acked_up_to: BTreeMap<usize, MessageId>,
-    /// Not acknowledged before the end: the consumer that has it, and its id there.
-    pub held: BTreeMap<Place, (usize, MessageId)>,
+    /// Not acknowledged before the end: each copy by the consumer that has it, with its id there.
+    pub held: BTreeMap<(Place, usize), MessageId>,
 }
 
 /// Everything.

@@ -91,6 +91,8 @@ pub struct ProducerPlan {
     pub send_timeout: Option<Duration>,
     /// Whether messages without key stay on one partition.
     pub single_partition: bool,
+    /// When it flushes and closes, to be created again a while later.
+    pub reopens_at: Option<Duration>,
 }
 
 /// One subscription.
@@ -133,6 +135,10 @@ pub struct ConsumerPlan {
     pub opens_at: Duration,
     /// When it closes, to subscribe again a while later.
     pub reopens_at: Option<Duration>,
+    /// When it has everything unacknowledged delivered again.
+    pub redelivers_at: Option<Duration>,
+    /// When delivery is paused, and for how long.
+    pub pause: Option<(Duration, Duration)>,
 }
 
 /// One reader.
@@ -265,7 +271,34 @@ impl Plan {
         if plan.is_corrupting() {
             plan.subscriptions.iter_mut().for_each(|s| s.seeks.clear());
         }
+        plan.draw_whims(rng);
         plan
+    }
+
+    /// What applications and administrators do now and then.
+    fn draw_whims(&mut self, rng: &mut Rng) {
+        let calm_at = self.calm_at;
+        // Partitions that are added while messages flow are what updates of their count are for.
+        let troubled = !self.is_calm();
+        for topic in (0..self.topics.len()).filter(|t| troubled && self.topics[*t].partitions > 0) {
+            if rng.bool() {
+                self.faults.push((up_to(rng, calm_at), Trouble::Grow(topic)));
+            }
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
+        // What was given up unstored may still be on its way, and only a name keeps it from coming behind what is sent next.
+        for producer in self.producers.iter_mut().filter(|p| p.named || p.send_timeout.is_none()) {
+            producer.reopens_at = (rng.u8(0..4) == 0).then(|| up_to(rng, calm_at));
+        }
+        for subscription in &mut self.subscriptions {
+            // Nothing tells what was on its way on Key_Shared when everything is asked for again: it comes first.
+            let by_key = subscription.kind == SubscriptionType::KeyShared;
+            for consumer in &mut subscription.consumers {
+                let redelivers = (rng.u8(0..6) == 0).then(|| up_to(rng, calm_at));
+                consumer.redelivers_at = redelivers.filter(|_| !by_key);
+                consumer.pause = (rng.u8(0..6) == 0).then(|| (up_to(rng, calm_at), up_to(rng, calm_at)));
+            }
+        }
     }
 
     /// Whether links must break once more when faults stop, because something was lost that nobody missed yet.
@@ -309,7 +342,7 @@ fn client(rng: &mut Rng) -> ClientPlan {
     ClientPlan {
         memory_limit: [0, 64 << 20, 3_000][rng.usize(0..3)],
         limited_retries: rng.u8(0..3) == 0,
-        partitions_update: Duration::from_secs([5, 60][rng.usize(0..2)]),
+        partitions_update: Duration::from_secs([1, 5, 60][rng.usize(0..3)]),
     }
 }
 
@@ -341,6 +374,7 @@ fn producer(rng: &mut Rng, clients: usize, topic: usize, calm_at: Duration) -> P
         send_timeout: [None, None, Some(Duration::from_secs(30)), Some(Duration::from_secs(2))]
             [rng.usize(0..4)],
         single_partition: rng.bool(),
+        reopens_at: None,
     }
 }
 
@@ -387,11 +421,13 @@ fn consumer(rng: &mut Rng, clients: usize, calm_at: Duration) -> ConsumerPlan {
         nack_delay: Duration::from_millis([10, 500, 3_000][rng.usize(0..3)]),
         opens_at: if rng.bool() { Duration::ZERO } else { up_to(rng, calm_at) },
         reopens_at: (rng.u8(0..4) == 0).then(|| up_to(rng, calm_at)),
+        redelivers_at: None,
+        pause: None,
     }
 }
 
 fn think(rng: &mut Rng) -> Duration {
-    Duration::from_micros([0, 1_000, 50_000][rng.usize(0..3)])
+    Duration::from_micros([0, 1_000, 50_000, 400_000][rng.usize(0..4)])
 }
 
 fn trouble(rng: &mut Rng, plan: &Plan) -> Trouble {

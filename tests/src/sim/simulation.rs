@@ -293,7 +293,9 @@ impl Simulation {
             if is_ordered(subscription.kind) && !(by_key && self.plan.is_corrupting()) {
                 checkers::check_order(subscription, &self.history, index)?;
             }
-            let alone = subscription.consumers.len() == 1 && subscription.consumers[0].reopens_at.is_none();
+            let alone = subscription.consumers.len() == 1
+                && subscription.consumers[0].reopens_at.is_none()
+                && subscription.consumers[0].redelivers_at.is_none();
             if self.plan.is_calm() && alone && subscription.nacked == 0 && subscription.seeks.is_empty() {
                 checkers::check_delivered_once(subscription, &self.history, index)?;
             }
@@ -308,6 +310,9 @@ impl Simulation {
                 stats.requests + stats.lookups + stats.pending_messages + stats.memory_used > 0
             });
             Ok(busy.map(|(client, stats)| format!("client {client} has {stats:?}")))
+        })?;
+        self.converge("every consumer with its permits", |s| {
+            Ok(checkers::check_permits(&s.world, &s.plan, &s.queues).err())
         })?;
         for consumer in self.consumers.iter().filter(|c| matches!(c.role, Role::Reader(_))) {
             if consumer.has_more(&mut self.world) {
