@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use geminga_broker::{Fault, FaultKind};
+use geminga_broker::{Fault, FaultKind, Request};
 use geminga_core::wire::proto::ServerError;
 use geminga_core::wire::{Command, proto};
-use geminga_core::{ErrorKind, OperationRetries, Reply, ServiceUrl, TopicDomain};
+use geminga_core::{ErrorKind, OperationRetries, Position, Reply, ServiceUrl, TopicDomain};
 use geminga_tests::world::script::{Heard, connect_to, lookup_failed, redirect_to};
 use geminga_tests::world::{At, World};
 
@@ -306,4 +306,28 @@ fn advertised(heard: &Heard, plain: Option<&str>, tls: Option<&str>) -> Command 
         r.broker_service_url_tls = tls.map(str::to_owned);
     }
     answer
+}
+
+/// Found by seed 1949 of the simulation: a reader joined the question of a producer that looks for new partitions, whose
+/// answer never came, and had no time left to ask itself.
+#[test]
+fn who_joins_a_question_waits_no_longer_than_it_would_alone() {
+    let mut w = World::configured(1949, |s| {
+        s.client.operation_timeout = Duration::from_secs(120);
+        s.client.operation_retries = OperationRetries {
+            timeout: Duration::from_secs(30),
+            ..OperationRetries::within_operation_timeout()
+        };
+        s.client.partitions_update_interval = Duration::from_secs(1);
+    });
+    let now = w.now();
+    w.broker.create_partitioned_topic(now, "persistent://public/default/t", 2).unwrap();
+    w.producer("t", |_| {});
+    w.broker.inject(Fault::new(FaultKind::Ignore(Request::PartitionedMetadata)));
+    w.advance(Duration::from_millis(1_500));
+    let start = w.now().mono;
+    w.reader("t", Position::Earliest, |_| {});
+    let took = w.now().mono.since(start);
+    assert!(took > Duration::from_secs(20), "it joined: {took:?}");
+    assert!(took < Duration::from_secs(40), "and asked again: {took:?}");
 }

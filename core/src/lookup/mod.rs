@@ -118,8 +118,15 @@ impl Lookups {
 
     /// Asks, or joins an equal question in flight. A `Notice::LookedUp` answers within about `timeout`.
     pub(crate) fn ask(&mut self, hub: &mut Hub, ticket: Ticket, query: Query, timeout: Duration) {
-        if let Some(lookup) = self.by_query.get(&query).and_then(|slot| self.table.get_mut(*slot)) {
+        if let Some(slot) = self.by_query.get(&query).copied()
+            && let Some(lookup) = self.table.get_mut(slot)
+        {
             lookup.waiters.push(ticket);
+            // Nobody waits longer than it would alone: who asked first may have more patience.
+            lookup.timeout = lookup.timeout.min(timeout);
+            if lookup.started {
+                hub.timers.set_earlier(Timer::Lookup(slot.as_u64()), hub.now.mono + timeout);
+            }
             return;
         }
         let address = self.service_address(hub);
