@@ -176,7 +176,7 @@ impl World {
             15..=21 => self.consume(step % 26, script),
             22 => {
                 let Some(id) = script.pick(&self.producers) else { return };
-                let flush = script.number() % 2 == 0;
+                let flush = script.number().is_multiple_of(2);
                 if let Ok(mut producer) = self.client.producer(id) {
                     match flush {
                         true => drop(self.operations.insert(producer.flush(self.now))),
@@ -210,10 +210,10 @@ impl World {
     }
 
     fn create_producer(&mut self, script: &mut Script<'_>) {
-        let mut config = ProducerConfig::new(if script.number() % 2 == 0 { "t" } else { "u" });
+        let mut config = ProducerConfig::new(if script.number().is_multiple_of(2) { "t" } else { "u" });
         config.max_pending_messages = usize::from(script.number() % 4);
         let how = script.number();
-        if how % 2 == 0 {
+        if how.is_multiple_of(2) {
             config.batching = Batching::off();
         }
         config.compression = compression(how / 2);
@@ -235,7 +235,7 @@ impl World {
         config.subscription_type = script.pick(&kinds).expect("there are four");
         config.receiver_queue_size = u32::from(script.number() % 4);
         let how = script.number();
-        config.batch_index_ack = how % 2 == 0;
+        config.batch_index_ack = how.is_multiple_of(2);
         config.durable = how & 2 == 0;
         config.start_message_id_inclusive = how & 4 != 0;
         config.ack_group_time = Duration::from_millis(if how & 8 != 0 { 0 } else { 100 });
@@ -277,7 +277,7 @@ impl World {
                 }
             }
             18 => {
-                let to = message.filter(|_| how % 3 > 0).map_or(Position::Earliest, Position::Id);
+                let to = message.filter(|_| !how.is_multiple_of(3)).map_or(Position::Earliest, Position::Id);
                 self.operations.insert(consumer.seek(self.now, to));
             }
             19 => {
@@ -341,10 +341,10 @@ impl World {
 
     fn closed_by_broker(&mut self, script: &mut Script<'_>) {
         let (consumers, producers) = (&self.wire_consumers, &self.wire_producers);
-        let of_consumer = script.number() % 2 == 0;
+        let of_consumer = script.number().is_multiple_of(2);
         let ids = if of_consumer { consumers } else { producers };
         let Some((link, id)) = script.pick(&Vec::from_iter(ids.iter().copied())) else { return };
-        let url = (script.number() % 2 == 0).then(|| "pulsar://c:6650".to_owned());
+        let url = script.number().is_multiple_of(2).then(|| "pulsar://c:6650".to_owned());
         let command = match of_consumer {
             true => Command::CloseConsumer(proto::CommandCloseConsumer {
                 consumer_id: id,
@@ -425,7 +425,7 @@ impl World {
         let checksum = crc32c::crc32c(&rest) ^ u32::from(script.number() == 1);
         let raw = [&[0x0e, 0x01][..], &checksum.to_be_bytes(), &rest].concat();
         // Sometimes an entry comes again.
-        self.next_entry += i64::from(script.number() % 4 > 0);
+        self.next_entry += i64::from(!script.number().is_multiple_of(4));
         let id = MessageId::new(1, self.next_entry, -1);
         let ack_set = if script.number() % 4 == 1 { vec![i64::from(script.number())] } else { Vec::new() };
         let command =
@@ -590,7 +590,7 @@ fn right_answer(command: &Command, request_id: u64, script: &mut Script<'_>) -> 
             request_id,
             producer_name: "p".to_owned(),
             last_sequence_id: Some(i64::from(script.number() % 8) - 1),
-            producer_ready: Some(script.number() % 8 > 0),
+            producer_ready: Some(!script.number().is_multiple_of(8)),
             ..Default::default()
         }),
         Command::GetLastMessageId(_) => {
