@@ -8,7 +8,9 @@ use anyhow::{Context, Result};
 use std::path::PathBuf;
 
 /// What `.venv` holds: Apache Pulsar's Python client, which must work against the embedded broker, and checkers.
-const PYTHON_PACKAGES: &str = "pulsar-client==3.13.0 pytest typos";
+const PYTHON_PACKAGES: &str = "pulsar-client==3.13.0 pytest typos maturin>=1.9,<2";
+
+const PYTHON_IS_RECENT: &str = "import sys; assert sys.version_info >= (3, 11)";
 
 /// Something a part needs beyond Rust itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,6 +19,8 @@ pub(crate) enum Need {
     Java,
     /// Python 3 with `venv`, and `.venv` with the test requirements.
     Python,
+    /// A CPython that our wheel runs on: 3.11 or later.
+    RecentPython,
     /// The `wasm32-unknown-unknown` target.
     Wasm,
 }
@@ -30,7 +34,10 @@ impl Need {
             Self::Python if !Shell::new("python3").args(["-c", "import venv, ensurepip"]).succeeds() => {
                 Some("no Python 3 with venv")
             }
-            Self::Java | Self::Python | Self::Wasm => None,
+            Self::RecentPython if !Shell::new("python3").args(["-c", PYTHON_IS_RECENT]).succeeds() => {
+                Some("no CPython 3.11 or later")
+            }
+            Self::Java | Self::Python | Self::RecentPython | Self::Wasm => None,
         }
     }
 
@@ -43,7 +50,7 @@ impl Need {
                 let java = if found { newer } else { "openjdk-17-jdk-headless" };
                 vec![java.to_owned(), "maven".to_owned()]
             }
-            Self::Python => vec!["python3".to_owned(), "python3-venv".to_owned()],
+            Self::Python | Self::RecentPython => vec!["python3".to_owned(), "python3-venv".to_owned()],
             Self::Wasm => Vec::new(),
         }
     }
@@ -53,6 +60,7 @@ impl Need {
         match self {
             Self::Java => held_lab::command(["fetch"]).run().context("the jars of Apache Pulsar"),
             Self::Python => python_environment().context(".venv"),
+            Self::RecentPython => Ok(()),
             Self::Wasm => wasm_target().context("the wasm32 target"),
         }
     }

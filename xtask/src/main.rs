@@ -12,6 +12,7 @@ mod held_lab;
 mod machine;
 mod parts;
 mod proto;
+mod python_package;
 mod repo;
 mod report;
 mod shell;

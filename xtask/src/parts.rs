@@ -6,7 +6,7 @@ use crate::held_lab::{self, HeldLab};
 use crate::machine::{self, Need};
 use crate::repo::{self, Workspace};
 use crate::shell::Shell;
-use crate::{core_rules, proto};
+use crate::{core_rules, proto, python_package};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
@@ -109,6 +109,12 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
         parts.push(Part::new("python-real", about, &[Need::Python, Need::Java], |stage| {
             pytest().envs(&stage.real_broker()?).run()
         }));
+    }
+    if repo::path("python/pyproject.toml").exists() {
+        let needs = [Need::Python, Need::RecentPython];
+        let about =
+            "the Python package: its wheel built, installed into a clean environment and tested there";
+        parts.push(Part::new("python-package", about, &needs, |_| python_package::test(&[])));
     }
     for target in targets.into_iter().filter(|name| name.starts_with("real_")) {
         let about = "tests against a real Apache Pulsar";

@@ -304,6 +304,13 @@ impl Consumer {
     pub fn events(&self) -> StateEvents {
         self.inner.events()
     }
+
+    /// Gives back a message that reached nobody: it is received again, before all others. For adapters whose language can cancel a
+    /// call after the message left this crate.
+    #[doc(hidden)]
+    pub fn put_back(&self, message: Message) {
+        self.inner.put_back(message);
+    }
 }
 
 impl fmt::Debug for Consumer {

@@ -137,6 +137,12 @@ impl Reader {
     pub fn events(&self) -> StateEvents {
         self.inner.events()
     }
+
+    /// As for a consumer. For adapters.
+    #[doc(hidden)]
+    pub fn put_back(&self, message: Message) {
+        self.inner.put_back(message);
+    }
 }
 
 impl fmt::Debug for Reader {

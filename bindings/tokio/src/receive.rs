@@ -57,6 +57,17 @@ impl ConsumerRef {
     pub(crate) fn try_receive(&self) -> Result<Option<Message>, Error> {
         self.client.shared.with(|state, now| state.receive(self.id, now))
     }
+
+    /// Gives back a message that reached nobody.
+    pub(crate) fn put_back(&self, message: Message) {
+        self.client.shared.with(|state, _| {
+            let Some(consumer) = state.consumers.get_mut(&self.id.as_u64()) else { return };
+            consumer.returned.push_front(message);
+            if let Some(waker) = consumer.receivers.first() {
+                state.wake(waker);
+            }
+        });
+    }
 }
 
 /// One who receives: its place in line, and how long it waits.

@@ -1,0 +1,115 @@
+"""An Apache Pulsar client: programs written for PyPI's ``pulsar-client`` run with ``import geminga as pulsar``.
+
+>>> import geminga
+>>> from geminga.testing import EmbeddedBroker
+>>> with EmbeddedBroker() as broker, geminga.Client(broker.service_url) as client:
+...     producer = client.create_producer("greetings")
+...     consumer = client.subscribe("greetings", "readers")
+...     sent = producer.send(b"hello")
+...     message = consumer.receive(timeout_millis=5000)
+...     consumer.acknowledge(message)
+...     message.data()
+b'hello'
+
+Every name has the keywords, defaults and units of the existing client. What this version cannot do raises
+NotImplementedError, naming it. Log records go to ``logging`` under ``geminga``, nothing to stdout.
+"""
+
+import atexit as _atexit
+import os as _os
+
+from geminga import exceptions, schema
+from geminga._geminga import (
+    Consumer,
+    Message,
+    MessageId,
+    Producer,
+    Reader,
+    _after_fork,
+    _at_exit,
+)
+from geminga.authentication import (
+    Authentication,
+    AuthenticationAthenz,
+    AuthenticationBasic,
+    AuthenticationOauth2,
+    AuthenticationTLS,
+    AuthenticationToken,
+)
+from geminga.client import Client
+from geminga.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+    LoggerLevel,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+    Result,
+)
+from geminga.exceptions import *  # noqa: F403
+from geminga.exceptions import PulsarException
+from geminga.loggers import ConsoleLogger, FileLogger
+from geminga.not_yet import (
+    AutoClusterFailover,
+    CryptoKeyReader,
+    MessageBatch,
+    ServiceInfo,
+    ServiceInfoProvider,
+    TableView,
+)
+from geminga.policies import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
+from geminga.schema import BytesSchema, JsonSchema, Schema, StringSchema
+
+__version__ = "0.1.0"
+
+_os.register_at_fork(after_in_child=_after_fork)
+_atexit.register(_at_exit)
+
+__all__ = [
+    "Authentication",
+    "AuthenticationAthenz",
+    "AuthenticationBasic",
+    "AuthenticationOauth2",
+    "AuthenticationTLS",
+    "AuthenticationToken",
+    "AutoClusterFailover",
+    "BatchingType",
+    "BytesSchema",
+    "Client",
+    "CompressionType",
+    "ConsoleLogger",
+    "Consumer",
+    "ConsumerBatchReceivePolicy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerKeySharedPolicy",
+    "ConsumerType",
+    "CryptoKeyReader",
+    "FileLogger",
+    "InitialPosition",
+    "JsonSchema",
+    "KeySharedMode",
+    "LoggerLevel",
+    "Message",
+    "MessageBatch",
+    "MessageId",
+    "PartitionsRoutingMode",
+    "Producer",
+    "ProducerAccessMode",
+    "PulsarException",
+    "Reader",
+    "RegexSubscriptionMode",
+    "Result",
+    "Schema",
+    "ServiceInfo",
+    "ServiceInfoProvider",
+    "StringSchema",
+    "TableView",
+    "exceptions",
+    "schema",
+    *exceptions.__all__,
+]

@@ -1,0 +1,105 @@
+"""Schemas: how values become payloads.
+
+``BytesSchema`` and ``StringSchema`` work. A schema of your own needs ``encode(value) -> bytes`` and ``decode(bytes)``; the broker
+is not told of it.
+
+>>> StringSchema().encode("grüße").decode()
+'grüße'
+"""
+
+
+class Schema:
+    """The base of schemas."""
+
+    def encode(self, obj):
+        """The payload for a value. Raises TypeError for a value of another type."""
+        raise NotImplementedError("a schema needs encode()")
+
+    def decode(self, data):
+        """The value of a payload."""
+        raise NotImplementedError("a schema needs decode()")
+
+    def decode_message(self, msg):
+        """The value of a message."""
+        return self.decode(msg.data())
+
+    def __repr__(self):
+        return f"{type(self).__name__}()"
+
+    __str__ = __repr__
+
+    @staticmethod
+    def _check(expected, obj):
+        if not isinstance(obj, expected):
+            raise TypeError(f"Invalid record obj of type {type(obj)} - expected type is {expected}")
+
+
+class BytesSchema(Schema):
+    """Payloads as they are."""
+
+    def encode(self, obj):
+        """The bytes themselves. Raises TypeError for anything but bytes."""
+        self._check(bytes, obj)
+        return obj
+
+    def decode(self, data):
+        """The bytes themselves."""
+        return data
+
+
+class StringSchema(Schema):
+    """Text in UTF-8."""
+
+    def encode(self, obj):
+        """The text's bytes. Raises TypeError for anything but str."""
+        self._check(str, obj)
+        return obj.encode()
+
+    def decode(self, data):
+        """The text. Raises UnicodeDecodeError for bytes that are none."""
+        return data.decode()
+
+
+class JsonSchema(Schema):
+    """Records as JSON; not in this version."""
+
+    def __init__(self, record_cls):
+        raise NotImplementedError("JsonSchema is not supported by this version of geminga")
+
+
+class AvroSchema(Schema):
+    """Records in Avro; not in this version."""
+
+    def __init__(self, record_cls, schema_definition=None):
+        raise NotImplementedError("AvroSchema is not supported by this version of geminga")
+
+
+class ProtobufNativeSchema(Schema):
+    """Protobuf messages; not in this version."""
+
+    def __init__(self, record_cls):
+        raise NotImplementedError("ProtobufNativeSchema is not supported by this version of geminga")
+
+
+def __getattr__(name):
+    records = (
+        "Array Boolean Bytes CustomEnum Double Field Float Integer Long Map Null Record String "
+        "definition schema schema_avro schema_protobuf"
+    )
+    if name in records.split():
+        raise NotImplementedError(f"schema.{name}: typed records are not supported by this version of geminga")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def native(schema):
+    """What the extension module needs: None for plain bytes, else an object with encode and decode.
+
+    Takes a schema or its class, as ``create_producer(schema=BytesSchema)`` gives it.
+    """
+    if isinstance(schema, type):
+        schema = schema()
+    if schema is None or type(schema) is BytesSchema:
+        return None
+    if not hasattr(schema, "encode") or not hasattr(schema, "decode"):
+        raise ValueError(f"Argument schema is expected to be a Schema and not '{type(schema).__name__}'")
+    return schema
