@@ -12,7 +12,7 @@ use crate::io::{ConnId, ConsumerId, Event, Input, OpId, Output, ProducerId, Repl
 use crate::lookup::{Found, Lookups, Query};
 use crate::producer::{Producer, Producers};
 use crate::time::{Mono, Now, Timer};
-use crate::topic_name::TopicName;
+use crate::topic_name::{TopicName, check_namespace};
 use crate::tries::Tries;
 
 /// One Pulsar client. For more cores, make more clients.
@@ -179,13 +179,16 @@ impl Client {
         self.ask(now, Query::Partitions(topic.as_str().to_owned()))
     }
 
-    /// Lists the topics of `tenant/namespace`; ends in [`Reply::Topics`].
+    /// Lists the topics of `tenant/namespace`; ends in [`Reply::Topics`]. Errors: InvalidTopicName for no such name.
     pub fn topics_of_namespace(
         &mut self,
         now: Now,
         namespace: &str,
         domain: TopicDomain,
     ) -> Result<OpId, Error> {
+        check_namespace(namespace).map_err(|why| {
+            Error::new(ErrorKind::InvalidTopicName, format!("listing the topics of {namespace:?}"), why)
+        })?;
         self.ask(now, Query::topics(namespace, domain))
     }
 

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 /// `pulsar://host[:port][,host[:port]]…`, or `pulsar+ssl://…`.
 ///
-/// Shape: at least one host; a port that is left out is 6650, or 6651 with TLS.
+/// Shape: a scheme in any case; at least one host; a port that is left out is 6650, or 6651 with TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceUrl {
     tls: bool,
@@ -21,7 +21,7 @@ pub struct Host {
     pub port: u16,
 }
 
-/// Why a text is no service URL. `Display` says what to write instead.
+/// Why a text is no service URL. `Display` says what to write instead, and shows no user or password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUrlError {
     url: String,
@@ -41,7 +41,7 @@ impl ServiceUrl {
     ///
     /// Errors: another scheme, no host, a port that is no number from 1 to 65535, a user or a path.
     pub fn parse(url: &str) -> Result<Self, ServiceUrlError> {
-        parse(url).map_err(|what| ServiceUrlError { url: url.to_owned(), what })
+        parse(url).map_err(|what| ServiceUrlError { url: without_credentials(url), what })
     }
 
     /// Whether connections use TLS.
@@ -87,7 +87,7 @@ fn parse(url: &str) -> Result<ServiceUrl, &'static str> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err("it has no scheme; write pulsar://host:6650");
     };
-    let (tls, default_port) = match scheme {
+    let (tls, default_port) = match scheme.to_ascii_lowercase().as_str() {
         "pulsar" => (false, 6650),
         "pulsar+ssl" => (true, 6651),
         "http" | "https" => {
@@ -105,6 +105,15 @@ fn parse(url: &str) -> Result<ServiceUrl, &'static str> {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let hosts = rest.split(',').map(|host| parse_host(host, default_port)).collect::<Result<_, _>>()?;
     Ok(ServiceUrl { tls, hosts })
+}
+
+/// The text with `***` for a user and password, which have no place in it and must not be shown.
+fn without_credentials(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    match url[start..].rfind('@') {
+        Some(at) => format!("{}***{}", &url[..start], &url[start + at..]),
+        None => url.to_owned(),
+    }
 }
 
 fn parse_host(host: &str, default_port: u16) -> Result<Host, &'static str> {
@@ -168,6 +177,16 @@ mod tests {
         assert_eq!(hosts("pulsar+ssl://a/"), [("a".to_owned(), 6651)]);
         assert!(ServiceUrl::parse("pulsar+ssl://a").expect("valid").tls());
         assert!(!ServiceUrl::parse("pulsar://a").expect("valid").tls());
+        assert_eq!(hosts("Pulsar+SSL://a"), [("a".to_owned(), 6651)]);
+    }
+
+    #[test]
+    fn what_is_refused_is_shown_without_a_password() {
+        for url in ["pulsar://bob:secret@a", "bob:secret@a", "pulsar://bob:secret@a,eve:secret@b:1/"] {
+            let error = ServiceUrl::parse(url).expect_err(url);
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("secret") && shown.contains("***@"), "{shown}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 const PARTITION: &str = "-partition-";
+const ILLEGAL: &str = "a tenant or namespace may have letters, digits and - = : . _ only";
 
 /// A valid, whole topic name; cloning shares the text.
 ///
@@ -155,9 +156,8 @@ fn complete(name: &str) -> Result<String, &'static str> {
     if path.split('/').any(str::is_empty) {
         return Err("a part of it is empty; write persistent://tenant/namespace/topic");
     }
-    let legal = |c: char| c.is_ascii_alphanumeric() || "-=:._".contains(c);
     if parts > 2 && !path.split('/').take(parts - 1).all(|part| part.chars().all(legal)) {
-        return Err("a tenant or namespace may have letters, digits and - = : . _ only");
+        return Err(ILLEGAL);
     }
     match (short, parts) {
         (true, 1) => Ok(format!("{}://public/default/{path}", domain.as_str())),
@@ -167,6 +167,24 @@ fn complete(name: &str) -> Result<String, &'static str> {
         }
         (false, _) => Err("it has too few parts; write persistent://tenant/namespace/topic"),
     }
+}
+
+/// Whether `tenant/namespace`, or `tenant/cluster/namespace`, can exist.
+///
+/// Errors: what to write instead.
+pub(crate) fn check_namespace(name: &str) -> Result<(), &'static str> {
+    if !(2..=3).contains(&name.split('/').count()) || name.split('/').any(str::is_empty) {
+        return Err("a namespace is tenant/namespace, such as public/default");
+    }
+    match name.chars().all(|c| legal(c) || c == '/') {
+        true => Ok(()),
+        false => Err(ILLEGAL),
+    }
+}
+
+/// Whether a tenant or namespace may have this letter.
+fn legal(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-=:._".contains(c)
 }
 
 /// Where the local name of a whole name begins: behind two parts, or three for a V1 name.
@@ -254,6 +272,16 @@ mod tests {
                 prop_assert_eq!(parts.concat(), topic.as_str());
                 prop_assert_eq!(topic.partition(7).base(), topic.base());
             }
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_a_tenant_and_a_name() {
+        for good in ["public/default", "a/cluster/b", "a-=:._1/b"] {
+            assert_eq!(check_namespace(good), Ok(()), "{good}");
+        }
+        for bad in ["", "a", "a/", "/b", "a/b/c/d", "a/b c", "a/\u{e9}", "persistent://a/b", "a/b\n"] {
+            assert!(check_namespace(bad).is_err(), "{bad}");
         }
     }
 }

@@ -25,9 +25,18 @@ impl Shell {
         Self { program, arguments: Vec::new(), command, deadline: DEADLINE }
     }
 
-    /// The cargo that runs this program.
+    /// The cargo that runs this program, as if it had been called by hand: what `cargo run` tells its program of its own
+    /// package would make build scripts of dependencies run again, and all that uses them compile again.
     pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
-        Self::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).args(arguments)
+        let mut shell =
+            Self::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).args(arguments);
+        for (name, _) in std::env::vars_os() {
+            let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_NAME", "CARGO_BIN_NAME"];
+            if of_package.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+                shell.command.env_remove(name);
+            }
+        }
+        shell
     }
 
     pub(crate) fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {

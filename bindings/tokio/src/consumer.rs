@@ -122,7 +122,9 @@ impl ConsumerBuilder {
 
     /// Opens the consumer; ready when the broker has accepted it.
     ///
-    /// Errors: what the broker refuses it for; InvalidConfiguration; InvalidTopicName. Dropping the future closes it.
+    /// While the broker says "not now" (it is busy, or another consumer has an Exclusive subscription), it is asked again without limit by default;
+    /// [`OperationRetries`](crate::OperationRetries) of the client sets one. Errors: what the broker refuses it for; Timeout when
+    /// no broker was ever reached within the operation timeout; InvalidConfiguration; InvalidTopicName. Dropping the future closes it.
     pub async fn subscribe(self) -> Result<Consumer, Error> {
         self.client.subscribe(self.config).await
     }

@@ -99,7 +99,9 @@ impl ProducerBuilder {
 
     /// Opens the producer; ready when the broker has accepted it.
     ///
-    /// Errors: what the broker refuses it for; InvalidConfiguration; InvalidTopicName. Dropping the future closes it.
+    /// While the broker says "not now" (it is busy, or another producer has the topic for itself), it is asked again without limit by default;
+    /// [`OperationRetries`](crate::OperationRetries) of the client sets one. Errors: what the broker refuses it for; Timeout when
+    /// no broker was ever reached within the operation timeout; InvalidConfiguration; InvalidTopicName. Dropping the future closes it.
     pub async fn create(self) -> Result<Producer, Error> {
         self.client.create_producer(self.config).await
     }

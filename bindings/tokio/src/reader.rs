@@ -52,7 +52,9 @@ impl ReaderBuilder {
 
     /// Opens the reader; ready when the broker has accepted it.
     ///
-    /// Errors: what the broker refuses it for; InvalidConfiguration; InvalidTopicName. Dropping the future closes it.
+    /// While the broker says "not now" (it restarts, it is busy), it is asked again without limit by default;
+    /// [`OperationRetries`](crate::OperationRetries) of the client sets one. Errors: what the broker refuses it for; Timeout when
+    /// no broker was ever reached within the operation timeout; InvalidConfiguration; InvalidTopicName. Dropping the future closes it.
     pub async fn create(self) -> Result<Reader, Error> {
         self.client.create_reader(self.config).await
     }
