@@ -12,6 +12,7 @@ use crate::connect::connect;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::{OutputArgs, write_message};
+use crate::pauses::patiently;
 use crate::progress::{Progress, group, per_second};
 
 /// Messages between two looks at the world while there is always one more to take.
@@ -64,7 +65,7 @@ pub(crate) struct ConsumeArgs {
 pub(crate) async fn run(args: ConsumeArgs, quiet: bool) -> Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let client = connect(&args.connection, quiet)?;
-    let consumer = interrupt.or(open(&client, &args)).await?;
+    let consumer = interrupt.or(patiently(open(&client, &args), quiet)).await?;
     let mut sink = Sink::new(&consumer, &args, quiet);
     let received = receive(&consumer, &args, &interrupt, &mut sink).await;
     let flushed = match &received {

@@ -1,8 +1,13 @@
 //! Tells people on stderr that connections were lost and came back, since the client carries on without an error.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
 
 use geminga::{Client, HandleId, StateChange};
+
+/// How long an opening may take before it is worth a line.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Watches all handles of the client until it ends.
 pub(crate) fn tell(client: &Client) {
@@ -15,6 +20,18 @@ pub(crate) fn tell(client: &Client) {
             }
         }
     });
+}
+
+/// Awaits an opening, and says that it does once that takes longer than one likes to wait without a word; not when `quiet`.
+pub(crate) async fn patiently<T>(opening: impl Future<Output = T>, quiet: bool) -> T {
+    let mut opening = pin!(opening);
+    tokio::select! {
+        biased;
+        opened = &mut opening => return opened,
+        () = tokio::time::sleep(PATIENCE), if !quiet => {}
+    }
+    eprintln!("still waiting for the broker (geminga broker starts one for development)");
+    opening.await
 }
 
 /// The parts of handles that are without a broker: one line when there is a first, one when there is none left.

@@ -17,6 +17,7 @@ use crate::connect::connect;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::write_json;
+use crate::pauses::patiently;
 use crate::progress::{Progress, group, per_second};
 
 /// How long receipts are waited for once somebody asked to end.
@@ -87,7 +88,7 @@ pub(crate) async fn run(args: ProduceArgs, quiet: bool) -> Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut lines = Lines::open(&args).await?;
     let client = connect(&args.connection, quiet)?;
-    let producer = interrupt.or(open(&client, &args)).await?;
+    let producer = interrupt.or(patiently(open(&client, &args), quiet)).await?;
     let mut receipts = Receipts::new(args.json, Progress::new("producing", args.total(), quiet));
     let started = Instant::now();
     let sent = send(&args, &producer, &mut lines, &mut receipts, &interrupt).await;

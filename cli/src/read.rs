@@ -13,6 +13,7 @@ use crate::connect::connect;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::{OutputArgs, write_message};
+use crate::pauses::patiently;
 use crate::progress::{Progress, group, per_second};
 
 #[derive(Args, Debug)]
@@ -46,7 +47,7 @@ pub(crate) struct ReadArgs {
 pub(crate) async fn run(args: ReadArgs, quiet: bool) -> Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let client = connect(&args.connection, quiet)?;
-    let reader = interrupt.or(open(&client, &args)).await?;
+    let reader = interrupt.or(patiently(open(&client, &args), quiet)).await?;
     let mut out = BufWriter::with_capacity(64 << 10, stdout().lock());
     let bar = !quiet && !std::io::IsTerminal::is_terminal(&stdout());
     let mut progress = Progress::new("reading", args.count, !bar);

@@ -234,7 +234,8 @@ impl Message {
         }
     }
 
-    /// How often the broker delivered it before; Shared and Key_Shared subscriptions count.
+    /// How often the broker delivered it before. Shared and Key_Shared subscriptions count; on Exclusive and Failover it is
+    /// always 0, however often a message comes again.
     pub fn redelivery_count(&self) -> u32 {
         self.entry.redelivery_count
     }

@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn work(number: u32, consumer: Consumer) -> Result<(), Error> {
     while let Some(message) = consumer.receive_timeout(Duration::from_secs(2)).await? {
         let text = String::from_utf8_lossy(message.payload()).into_owned();
-        // The first try of one of them fails: it comes again.
+        // The first try of one of them fails: it comes again. Key_Shared counts how often; Exclusive would not.
         if text == "order 7" && message.redelivery_count() == 0 {
             println!("worker {number}: {text} failed");
             consumer.negative_acknowledge(&message)?;

@@ -225,7 +225,9 @@ impl Consumer {
         self.inner.call(|core, now| core.acknowledge_cumulative(now, &id))?
     }
 
-    /// Says that a message was not processed: it comes again after the redelivery delay.
+    /// Says that a message was not processed: it comes again after `negative_ack_redelivery_delay` (60 s by default), again and
+    /// again until it is acknowledged. [`Message::redelivery_count`](crate::Message::redelivery_count) tells how often, on
+    /// Shared and Key_Shared subscriptions only.
     pub fn negative_acknowledge(&self, message: &impl AsMessageId) -> Result<(), Error> {
         let id = message.as_message_id();
         self.inner.call(|core, now| core.negative_acknowledge(now, &id))?

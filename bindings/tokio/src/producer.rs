@@ -58,7 +58,8 @@ impl ProducerBuilder {
         self
     }
 
-    /// How messages are gathered into batches. Default: 1000 messages, 128 KiB, 1 ms.
+    /// How messages are gathered into batches. Default: 1000 messages, 128 KiB, 1 ms. Off for Key_Shared subscriptions, which
+    /// take a batch for one key.
     pub fn batching(mut self, batching: Batching) -> Self {
         self.config.batching = batching;
         self

@@ -128,7 +128,8 @@ pub enum SubscriptionType {
     Shared,
     /// One active consumer, others stand by.
     Failover,
-    /// Each key to one consumer at a time.
+    /// Each key to one consumer at a time. The broker sends a batch as a whole, by the key of its first message: producers
+    /// that mix keys have to send with batching off.
     KeyShared,
 }
 
