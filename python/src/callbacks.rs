@@ -14,8 +14,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
+use crate::errors::IntoPython;
 use crate::executor::{Executor, Job, Task};
 use crate::message_id::MessageId;
+use crate::operation::{self, Target};
 
 /// Callbacks called in one go before other jobs of the thread have their turn.
 const BUNCH: usize = 1000;
@@ -52,6 +54,8 @@ enum Outcome {
 
 enum Whom {
     Callback(Py<PyAny>),
+    /// An asyncio future; those of one loop are completed together.
+    Future(Target),
     /// Somebody who waits until all before it are told.
     Barrier(oneshot::Sender<()>),
 }
@@ -69,6 +73,15 @@ impl Callbacks {
     #[inline]
     pub(crate) fn when_stored(&self, receipt: SendReceipt, callback: Py<PyAny>) {
         self.push(Outcome::Open(receipt), Whom::Callback(callback));
+    }
+
+    /// Completes an asyncio future when the receipt is there, or with why there will be none.
+    pub(crate) fn complete(&self, enqueued: Result<SendReceipt, Error>, target: Target) {
+        let outcome = match enqueued {
+            Ok(receipt) => Outcome::Open(receipt),
+            Err(error) => Outcome::Known(Err(error)),
+        };
+        self.push(outcome, Whom::Future(target));
     }
 
     /// Calls `callback` with why its message was not sent, in its turn.
@@ -147,12 +160,40 @@ impl Outcome {
 
 impl Job for Queue {
     fn run(&self, py: Python<'_>, waker: &Waker) {
+        let mut futures = Futures::default();
         for (outcome, whom) in self.take_ready(waker) {
             match whom {
+                Whom::Future(target) => futures.add(py, target, outcome),
                 Whom::Callback(callback) => call(py, callback.bind(py), outcome),
                 // Whoever waited may have given up.
                 Whom::Barrier(waiter) => drop(waiter.send(())),
             }
+        }
+        futures.finish(py);
+    }
+}
+
+/// Futures to complete, gathered while they are of one loop.
+#[derive(Default)]
+struct Futures {
+    event_loop: Option<Py<PyAny>>,
+    outcomes: Vec<(Py<PyAny>, PyResult<Py<PyAny>>)>,
+}
+
+impl Futures {
+    fn add(&mut self, py: Python<'_>, target: Target, outcome: Result<CoreId, Error>) {
+        if self.event_loop.as_ref().is_some_and(|ours| !ours.is(&target.event_loop)) {
+            self.finish(py);
+        }
+        self.event_loop = Some(target.event_loop);
+        let outcome = outcome.into_python().and_then(|id| Ok(Py::new(py, MessageId(id))?.into_any()));
+        self.outcomes.push((target.future, outcome));
+    }
+
+    fn finish(&mut self, py: Python<'_>) {
+        let Some(event_loop) = self.event_loop.take() else { return };
+        if let Err(raised) = operation::finish(py, &event_loop, std::mem::take(&mut self.outcomes)) {
+            raised.write_unraisable(py, None);
         }
     }
 }

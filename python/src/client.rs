@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::join_all;
 use geminga::{
     AccessMode, Batching, Compression, ConsumerConfig, HashingScheme, InitialPosition, KeySharedPolicy,
@@ -20,6 +21,7 @@ use crate::errors::IntoPython;
 use crate::executor::{self, Executor};
 use crate::fork::{self, ProcessBound};
 use crate::message_id::MessageId;
+use crate::operation::{self, Operation, Target};
 use crate::producer::{self, Options, Producer, Sending};
 use crate::reader::Reader;
 use crate::waiting::{wait, wait_within};
@@ -186,6 +188,19 @@ impl ClientCore {
     }
 }
 
+impl ClientCore {
+    fn reader_config(topic: &str, from: &MessageId, options: &ReaderOptions) -> ReaderConfig {
+        ReaderConfig {
+            receiver_queue_size: options.receiver_queue_size,
+            reader_name: options.reader_name.clone(),
+            subscription: options.subscription_name.clone(),
+            read_compacted: options.is_read_compacted,
+            start_message_id_inclusive: options.start_message_id_inclusive,
+            ..ReaderConfig::new(topic, start(from.0))
+        }
+    }
+}
+
 /// A dict's pairs in an order that does not depend on the run.
 fn sorted(properties: &HashMap<String, String>) -> Vec<(String, String)> {
     let mut pairs: Vec<_> = properties.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -251,9 +266,9 @@ impl ClientCore {
         let inner = self.inner.get()?;
         let config = Self::consumer_config(topic, subscription, &options);
         let core = wait(py, inner.core.subscribe(config))?.into_python()?;
-        let consumer = Consumer::new(core, options.schema, options.batch_receive_policy, inner.clone());
-        let consumer = Bound::new(py, consumer)?;
-        if let Some(listener) = options.message_listener {
+        let listener = options.message_listener.as_ref().map(|listener| listener.clone_ref(py));
+        let consumer = Bound::new(py, inner.consumer(core, options))?;
+        if let Some(listener) = listener {
             Consumer::listen(&consumer, &inner.listeners, listener)?;
         }
         Ok(consumer)
@@ -267,16 +282,9 @@ impl ClientCore {
         options: ReaderOptions,
     ) -> PyResult<Bound<'py, Reader>> {
         let inner = self.inner.get()?;
-        let config = ReaderConfig {
-            receiver_queue_size: options.receiver_queue_size,
-            reader_name: options.reader_name,
-            subscription: options.subscription_name,
-            read_compacted: options.is_read_compacted,
-            start_message_id_inclusive: options.start_message_id_inclusive,
-            ..ReaderConfig::new(topic, start(start_message_id.0))
-        };
+        let config = Self::reader_config(topic, start_message_id, &options);
         let core = wait(py, inner.core.create_reader(config))?.into_python()?;
-        let reader = Bound::new(py, Reader::new(core, options.schema, inner.clone()))?;
+        let reader = Bound::new(py, inner.reader(core, options.schema))?;
         if let Some(listener) = options.reader_listener {
             Reader::listen(&reader, &inner.listeners, listener)?;
         }
@@ -295,12 +303,110 @@ impl ClientCore {
         closed
     }
 
+    /// `create_producer` for asyncio.
+    fn _create_producer(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        topic: &str,
+        options: ProducerOptions,
+    ) -> PyResult<Operation> {
+        let inner = self.inner.get()?.clone();
+        let (executor, client) = (inner.callbacks.clone(), inner.core.clone());
+        let config = Self::producer_config(topic, &options);
+        let create = async move { client.create_producer(config).await };
+        operation::start(py, &executor, Target { event_loop, future }, create, move |py, core| {
+            Ok(Py::new(py, Inner::producer(&inner, core, options))?.into_any())
+        })
+    }
+
+    /// `subscribe` for asyncio.
+    fn _subscribe(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        topic: &str,
+        subscription: &str,
+        options: ConsumerOptions,
+    ) -> PyResult<Operation> {
+        let inner = self.inner.get()?.clone();
+        let (executor, client) = (inner.callbacks.clone(), inner.core.clone());
+        let config = Self::consumer_config(topic, subscription, &options);
+        let subscribe = async move { client.subscribe(config).await };
+        operation::start(py, &executor, Target { event_loop, future }, subscribe, move |py, core| {
+            Ok(Py::new(py, inner.consumer(core, options))?.into_any())
+        })
+    }
+
+    /// `create_reader` for asyncio.
+    fn _create_reader(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        topic: &str,
+        start_message_id: &MessageId,
+        options: ReaderOptions,
+    ) -> PyResult<Operation> {
+        let inner = self.inner.get()?.clone();
+        let (executor, client) = (inner.callbacks.clone(), inner.core.clone());
+        let config = Self::reader_config(topic, start_message_id, &options);
+        let create = async move { client.create_reader(config).await };
+        operation::start(py, &executor, Target { event_loop, future }, create, move |py, core| {
+            Ok(Py::new(py, inner.reader(core, options.schema))?.into_any())
+        })
+    }
+
+    /// `partitions` for asyncio.
+    fn _partitions(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        topic: String,
+    ) -> PyResult<Operation> {
+        let inner = self.inner.get()?;
+        let client = inner.core.clone();
+        let ask = async move { client.partitions(&topic).await };
+        operation::start(py, &inner.callbacks, Target { event_loop, future }, ask, |py, partitions| {
+            Ok(partitions.into_pyobject(py)?.into_any().unbind())
+        })
+    }
+
+    /// `close` for asyncio.
+    fn _close(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
+        let inner = self.inner.get()?.clone();
+        let executor = inner.callbacks.clone();
+        let close = async move {
+            inner.settle().await;
+            inner.core.close().await
+        };
+        operation::start(py, &executor, Target { event_loop, future }, close, operation::none)
+    }
+
+    /// Begins to close, and doesn't wait.
+    fn _shut_down(&self) -> PyResult<()> {
+        self.inner.get()?.core.close().now_or_never();
+        Ok(())
+    }
+
     fn is_of_this_process(&self) -> bool {
         self.inner.is_of_this_process()
     }
 }
 
 impl Inner {
+    fn consumer(self: &Arc<Self>, core: geminga::Consumer, options: ConsumerOptions) -> Consumer {
+        let (batch, executor) = (options.batch_receive_policy, self.callbacks.clone());
+        Consumer::new(core, options.schema, batch, self.clone(), executor)
+    }
+
+    fn reader(self: &Arc<Self>, core: geminga::Reader, schema: Option<Py<PyAny>>) -> Reader {
+        Reader::new(core, schema, self.clone(), self.callbacks.clone())
+    }
+
     fn producer(self: &Arc<Self>, core: geminga::Producer, options: ProducerOptions) -> Producer {
         let options = Options {
             block_if_queue_full: options.block_if_queue_full,

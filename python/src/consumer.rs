@@ -16,6 +16,7 @@ use crate::fork::ProcessBound;
 use crate::listener::Listener;
 use crate::message::Message;
 use crate::message_id::MessageId;
+use crate::operation::{self, Operation, Target, none};
 use crate::waiting::wait;
 
 /// Receives the messages of a topic, over all its partitions, in one subscription.
@@ -27,6 +28,8 @@ pub(crate) struct Consumer {
     inner: ProcessBound<geminga::Consumer>,
     _client: ProcessBound<Kept>,
     closed: AtomicBool,
+    /// Completes asyncio futures.
+    executor: Arc<Executor>,
     schema: Option<Py<PyAny>>,
     batch: BatchPolicy,
     listener: Mutex<Option<Listener>>,
@@ -50,6 +53,7 @@ impl Consumer {
         schema: Option<Py<PyAny>>,
         batch: BatchPolicy,
         client: Kept,
+        executor: Arc<Executor>,
     ) -> Self {
         Consumer {
             topic: core.topic().to_owned(),
@@ -58,6 +62,7 @@ impl Consumer {
             inner: ProcessBound::new(core),
             _client: ProcessBound::new(client),
             closed: AtomicBool::new(false),
+            executor,
             schema,
             batch,
             listener: Mutex::new(None),
@@ -169,6 +174,11 @@ pub(crate) fn start(id: CoreId) -> Position {
     }
 }
 
+/// The greatest of the last ids of all partitions.
+fn last(ids: Vec<CoreId>) -> MessageId {
+    MessageId(ids.into_iter().max().unwrap_or(CoreId::EARLIEST))
+}
+
 /// How long `timeout_millis` is. Errors: ValueError below zero.
 pub(crate) fn timeout(millis: i64) -> PyResult<Duration> {
     let millis =
@@ -272,7 +282,7 @@ impl Consumer {
     /// The id of the last message of the topic; of a partitioned topic, the greatest among its partitions.
     fn get_last_message_id(&self, py: Python<'_>) -> PyResult<MessageId> {
         let ids = wait(py, self.inner.get()?.last_message_ids())?.into_python()?;
-        Ok(MessageId(ids.into_iter().max().unwrap_or(CoreId::EARLIEST)))
+        Ok(last(ids))
     }
 
     /// The full name of the topic.
@@ -293,6 +303,88 @@ impl Consumer {
     /// Whether every partition has its connection.
     fn is_connected(&self) -> PyResult<bool> {
         Ok(self.inner.get()?.is_connected())
+    }
+
+    /// A message if one is there. For asyncio.
+    fn _try_receive(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let message = self.inner.get()?.try_receive().into_python()?;
+        Ok(message.map(|message| Message::new(py, message, self.schema.as_ref())))
+    }
+
+    /// Receives for asyncio: completes `future` with `returnable(message)`.
+    fn _receive(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        returnable: Py<PyAny>,
+    ) -> PyResult<Operation> {
+        let core = self.inner.get()?.clone();
+        let schema = self.schema.as_ref().map(|schema| schema.clone_ref(py));
+        let receive = async move { core.receive().await };
+        operation::start(py, &self.executor, Target { event_loop, future }, receive, move |py, message| {
+            returnable.call1(py, (Message::new(py, message, schema.as_ref()),))
+        })
+    }
+
+    /// Gives back a message that reached nobody.
+    fn _put_back(&self, message: &Message) -> PyResult<()> {
+        self.inner.get()?.put_back(message.core.clone());
+        Ok(())
+    }
+
+    fn _seek(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        to: &Bound<'_, PyAny>,
+    ) -> PyResult<Operation> {
+        let (core, to) = (self.inner.get()?.clone(), position(to)?);
+        let seek = async move { core.seek(to).await };
+        operation::start(py, &self.executor, Target { event_loop, future }, seek, none)
+    }
+
+    fn _close(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
+        let core = self.inner.get()?.clone();
+        self.closed.store(true, Ordering::Relaxed);
+        let close = async move { core.close().await };
+        operation::start(py, &self.executor, Target { event_loop, future }, close, none)
+    }
+
+    fn _batch_receive(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        returnable: Py<PyAny>,
+    ) -> PyResult<Operation> {
+        let (core, policy) = (self.inner.get()?.clone(), self.batch);
+        let schema = self.schema.as_ref().map(|schema| schema.clone_ref(py));
+        let receive = async move { crate::batch_receive::run(&core, policy).await };
+        operation::start(py, &self.executor, Target { event_loop, future }, receive, move |py, messages| {
+            let messages = messages.into_iter().map(|message| Message::new(py, message, schema.as_ref()));
+            returnable.call1(py, (messages.collect::<Vec<_>>(),))
+        })
+    }
+
+    fn _unsubscribe(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
+        let core = self.inner.get()?.clone();
+        let unsubscribe = async move { core.unsubscribe().await };
+        operation::start(py, &self.executor, Target { event_loop, future }, unsubscribe, none)
+    }
+
+    fn _last_message_id(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+    ) -> PyResult<Operation> {
+        let core = self.inner.get()?.clone();
+        let ask = async move { core.last_message_ids().await };
+        operation::start(py, &self.executor, Target { event_loop, future }, ask, |py, ids| {
+            Ok(Py::new(py, last(ids))?.into_any())
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

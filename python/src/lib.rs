@@ -10,6 +10,8 @@
 //! | `outgoing`, `auth`, `errors`, `batch_receive` | what Python gives as core takes it, and back |
 //! | `waiting` | blocking calls: asleep without the interpreter, woken by a waker, open to Ctrl-C |
 //! | `executor`, `callbacks`, `listener` | the threads that call Python, and what they call |
+//! | `operation` | calls of asyncio, and how they complete futures |
+//! | `logs` | records for Python's `logging` |
 //! | `fork` | what a forked child finds |
 //! | `testing` | the embedded broker |
 
@@ -22,8 +24,10 @@ mod errors;
 mod executor;
 mod fork;
 mod listener;
+mod logs;
 mod message;
 mod message_id;
+mod operation;
 mod outgoing;
 mod producer;
 mod reader;
@@ -44,9 +48,13 @@ mod _geminga {
     #[pymodule_export]
     use crate::fork::_after_fork;
     #[pymodule_export]
+    use crate::logs::_start_logs;
+    #[pymodule_export]
     use crate::message::Message;
     #[pymodule_export]
     use crate::message_id::MessageId;
+    #[pymodule_export]
+    use crate::operation::{_set_finish, Operation, Outcome};
     #[pymodule_export]
     use crate::producer::Producer;
     #[pymodule_export]

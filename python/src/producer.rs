@@ -1,7 +1,8 @@
 //! `Producer`. Decides how Python's sends become core's and how their outcomes come back: returned, raised, or by callback.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use geminga::{ErrorKind, MessageRouter, OutgoingMessage, SendReceipt};
@@ -14,6 +15,7 @@ use crate::errors::{self, IntoPython};
 use crate::executor::Executor;
 use crate::fork::ProcessBound;
 use crate::message_id::MessageId;
+use crate::operation::{self, Operation, Target, none};
 use crate::outgoing::{self, Extras};
 use crate::waiting::{wait, wait_within};
 
@@ -35,8 +37,11 @@ pub(crate) struct Producer {
 pub(crate) struct Sending {
     core: geminga::Producer,
     callbacks: Callbacks,
+    executor: Arc<Executor>,
     block_if_queue_full: bool,
     operation_timeout: Duration,
+    /// Asyncio sends that wait for room: those that come after them wait behind them.
+    waiting: Mutex<VecDeque<(OutgoingMessage, Target)>>,
 }
 
 impl Sending {
@@ -51,6 +56,41 @@ impl Sending {
     pub(crate) async fn told(&self) {
         self.callbacks.told().await;
     }
+}
+
+impl Sending {
+    /// Sends once the queue has room, behind others that wait for that.
+    fn send_when_there_is_room(self: &Arc<Self>, py: Python<'_>, message: OutgoingMessage, target: Target) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back((message, target));
+        if waiting.len() > 1 {
+            return;
+        }
+        drop(waiting);
+        // One at a time: those who wait for room by themselves are woken together, and go in any order. It is not cancelled:
+        // its message may be on its way when its caller is.
+        let sending = self.clone();
+        let send_all = async move {
+            while let Some(message) = sending.first_waiting() {
+                let enqueued = sending.core.enqueue(message).await;
+                // Only now, so that whoever comes meanwhile waits behind it.
+                let mut waiting = sending.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some((_, target)) = waiting.pop_front() else { return };
+                sending.callbacks.complete(enqueued.map_err(|refused| refused.error), target);
+            }
+        };
+        operation::spawn(py, &self.executor, send_all);
+    }
+
+    /// The message of the first who waits, whose place stays taken.
+    fn first_waiting(&self) -> Option<OutgoingMessage> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.front_mut().map(|(message, _)| std::mem::take(message))
+    }
+}
+
+fn is_full(error: &geminga::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ProducerQueueIsFull | ErrorKind::MemoryBufferIsFull)
 }
 
 thread_local! {
@@ -75,7 +115,9 @@ impl Producer {
         let topic = core.topic().to_owned();
         let Options { block_if_queue_full, schema, router } = options;
         let callbacks = Callbacks::new(executor);
-        let sending = Arc::new(Sending { core, callbacks, block_if_queue_full, operation_timeout });
+        let (executor, waiting) = (executor.clone(), Mutex::default());
+        let sending =
+            Arc::new(Sending { core, callbacks, executor, block_if_queue_full, operation_timeout, waiting });
         let (inner, _client) = (ProcessBound::new(sending.clone()), ProcessBound::new(client));
         (Producer { inner, _client, topic, schema, router }, sending)
     }
@@ -103,16 +145,10 @@ impl Producer {
         self.choose(py, &sending.core, &message)?;
         match sending.core.try_enqueue(message) {
             Ok(receipt) => Ok(Ok(receipt)),
-            Err(refused) => {
-                let full = matches!(
-                    refused.error.kind(),
-                    ErrorKind::ProducerQueueIsFull | ErrorKind::MemoryBufferIsFull
-                );
-                match full && sending.block_if_queue_full {
-                    true => Ok(wait(py, sending.core.enqueue(*refused.message))?.map_err(|e| e.error)),
-                    false => Ok(Err(refused.error)),
-                }
-            }
+            Err(refused) => match is_full(&refused.error) && sending.block_if_queue_full {
+                true => Ok(wait(py, sending.core.enqueue(*refused.message))?.map_err(|e| e.error)),
+                false => Ok(Err(refused.error)),
+            },
         }
     }
 }
@@ -212,6 +248,77 @@ impl Producer {
             (Err(error), None) => return Err(errors::to_python(&error)),
         }
         Ok(())
+    }
+
+    /// `send` for asyncio: completes `future` of `event_loop` instead of waiting.
+    #[pyo3(signature = (event_loop, future, content, properties=None, partition_key=None, ordering_key=None,
+        sequence_id=None, replication_clusters=None, disable_replication=false, event_timestamp=None, deliver_at=None,
+        deliver_after=None))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords are those of the existing client")]
+    fn _send_into(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        content: &Bound<'_, PyAny>,
+        properties: Option<&Bound<'_, PyDict>>,
+        partition_key: Option<&Bound<'_, PyAny>>,
+        ordering_key: Option<&Bound<'_, PyAny>>,
+        sequence_id: Option<u64>,
+        replication_clusters: Option<Vec<String>>,
+        disable_replication: bool,
+        event_timestamp: Option<u64>,
+        deliver_at: Option<i64>,
+        deliver_after: Option<Duration>,
+    ) -> PyResult<()> {
+        let sending = self.inner.get()?;
+        let extras = Extras {
+            properties,
+            partition_key,
+            ordering_key,
+            sequence_id,
+            replication_clusters,
+            disable_replication,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+        };
+        let message = outgoing::message(content, self.schema.as_ref(), extras)?;
+        self.choose(py, &sending.core, &message)?;
+        let target = Target { event_loop, future };
+        let waits_behind = !sending.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if waits_behind {
+            sending.send_when_there_is_room(py, message, target);
+            return Ok(());
+        }
+        match sending.core.try_enqueue(message) {
+            Ok(receipt) => sending.callbacks.complete(Ok(receipt), target),
+            Err(refused) if sending.block_if_queue_full && is_full(&refused.error) => {
+                sending.send_when_there_is_room(py, *refused.message, target);
+            }
+            Err(refused) => return Err(errors::to_python(&refused.error)),
+        }
+        Ok(())
+    }
+
+    /// `flush` for asyncio.
+    fn _flush(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
+        let sending = self.inner.get()?.clone();
+        let executor = sending.executor.clone();
+        let flush = async move { sending.core.flush().await };
+        operation::start(py, &executor, Target { event_loop, future }, flush, none)
+    }
+
+    /// `close` for asyncio.
+    fn _close(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
+        let sending = self.inner.get()?.clone();
+        let executor = sending.executor.clone();
+        let close = async move {
+            // Failed sends were told to their own callers.
+            sending.core.flush().await.ok();
+            sending.core.close().await
+        };
+        operation::start(py, &executor, Target { event_loop, future }, close, none)
     }
 
     /// Sends what waits for its batch, and waits until everything sent before is settled and its callbacks have returned.

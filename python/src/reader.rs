@@ -15,6 +15,7 @@ use crate::executor::Executor;
 use crate::fork::ProcessBound;
 use crate::listener::Listener;
 use crate::message::Message;
+use crate::operation::{self, Operation, Target, none};
 use crate::waiting::wait;
 
 /// Reads a topic, over all its partitions, from a place of its own choice; nothing to acknowledge.
@@ -26,6 +27,8 @@ pub(crate) struct Reader {
     inner: ProcessBound<geminga::Reader>,
     _client: ProcessBound<Kept>,
     closed: AtomicBool,
+    /// Completes asyncio futures.
+    executor: Arc<Executor>,
     schema: Option<Py<PyAny>>,
     listener: Mutex<Option<Listener>>,
     topic: String,
@@ -33,13 +36,19 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(core: geminga::Reader, schema: Option<Py<PyAny>>, client: Kept) -> Self {
+    pub(crate) fn new(
+        core: geminga::Reader,
+        schema: Option<Py<PyAny>>,
+        client: Kept,
+        executor: Arc<Executor>,
+    ) -> Self {
         Reader {
             topic: core.topic().to_owned(),
             name: core.name().to_owned(),
             inner: ProcessBound::new(core),
             _client: ProcessBound::new(client),
             closed: AtomicBool::new(false),
+            executor,
             schema,
             listener: Mutex::new(None),
         }
@@ -113,6 +122,66 @@ impl Reader {
     /// Whether every partition has its connection.
     fn is_connected(&self) -> PyResult<bool> {
         Ok(self.inner.get()?.is_connected())
+    }
+
+    /// A message if one is there. For asyncio.
+    fn _try_receive(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let message = self.inner.get()?.try_next().into_python()?;
+        Ok(message.map(|message| Message::new(py, message, self.schema.as_ref())))
+    }
+
+    /// Receives for asyncio: completes `future` with `returnable(message)`.
+    fn _receive(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        returnable: Py<PyAny>,
+    ) -> PyResult<Operation> {
+        let core = self.inner.get()?.clone();
+        let schema = self.schema.as_ref().map(|schema| schema.clone_ref(py));
+        let receive = async move { core.next().await };
+        operation::start(py, &self.executor, Target { event_loop, future }, receive, move |py, message| {
+            returnable.call1(py, (Message::new(py, message, schema.as_ref()),))
+        })
+    }
+
+    /// Gives back a message that reached nobody.
+    fn _put_back(&self, message: &Message) -> PyResult<()> {
+        self.inner.get()?.put_back(message.core.clone());
+        Ok(())
+    }
+
+    fn _seek(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+        to: &Bound<'_, PyAny>,
+    ) -> PyResult<Operation> {
+        let (core, to) = (self.inner.get()?.clone(), position(to)?);
+        let seek = async move { core.seek(to).await };
+        operation::start(py, &self.executor, Target { event_loop, future }, seek, none)
+    }
+
+    fn _close(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
+        let core = self.inner.get()?.clone();
+        self.closed.store(true, Ordering::Relaxed);
+        let close = async move { core.close().await };
+        operation::start(py, &self.executor, Target { event_loop, future }, close, none)
+    }
+
+    fn _has_message_available(
+        &self,
+        py: Python<'_>,
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+    ) -> PyResult<Operation> {
+        let core = self.inner.get()?.clone();
+        let ask = async move { core.has_message_available().await };
+        operation::start(py, &self.executor, Target { event_loop, future }, ask, |py, there| {
+            Ok(there.into_pyobject(py)?.to_owned().into_any().unbind())
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -271,9 +271,7 @@ class Client:
     def get_topic_partitions(self, topic):
         """The full names of a topic's partitions; the topic itself when it has none."""
         _check(str, topic, "topic")
-        partitions = self._core.partitions(topic)
-        full = topic if "://" in topic else "persistent://" + (topic if topic.count("/") == 2 else f"public/default/{topic}")
-        return [f"{full}-partition-{i}" for i in range(partitions)] or [full]
+        return _partition_names(topic, self._core.partitions(topic))
 
     def get_service_info(self):
         """Not in this version."""
@@ -462,6 +460,12 @@ def _one_topic(topic):
         raise _not_yet("subscribing by pattern")
     _check(str, topic, "topic")
     return topic
+
+
+def _partition_names(topic, partitions):
+    if "://" not in topic:
+        topic = "persistent://" + (topic if topic.count("/") == 2 else f"public/default/{topic}")
+    return [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
 
 
 def _refuse_encryption(crypto_key_reader, crypto_failure_action):

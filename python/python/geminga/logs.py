@@ -2,6 +2,8 @@
 
 import logging
 
+from geminga import _geminga
+
 logger = logging.getLogger("geminga")
 # Without a handler of the application's, nothing is printed.
 logger.addHandler(logging.NullHandler())
@@ -10,6 +12,7 @@ logger.addHandler(logging.NullHandler())
 def start(given):
     """Gives the records to what ``Client(logger=...)`` was given as well. Raises ValueError for what is no logger."""
     if given is None:
+        _geminga._start_logs(logger, max(logger.getEffectiveLevel(), 1))
         return
     handler = getattr(given, "_handler", None)
     if isinstance(given, logging.Logger):
@@ -18,6 +21,10 @@ def start(given):
         raise ValueError(f"Argument logger is expected to be a Logger and not '{type(given).__name__}'")
     if handler not in logger.handlers:
         logger.addHandler(handler)
+    level = given.getEffectiveLevel() if isinstance(given, logging.Logger) else handler.level
+    if level < logger.getEffectiveLevel():
+        logger.setLevel(level)
+    _geminga._start_logs(logger, max(logger.getEffectiveLevel(), 1))
 
 
 class _Forward(logging.Handler):
