@@ -39,12 +39,16 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Waits, or goes on waiting, under `key`. Whoever was woken in vain comes first again.
+    /// Waits, or goes on waiting, under `key`. Whoever was woken in vain has the old place again.
     pub(crate) fn wait(&mut self, key: &mut Option<u64>, waker: &Waker) {
         match *key {
             Some(key) => match self.waiting.iter_mut().find(|(k, _)| *k == key) {
                 Some((_, old)) => old.clone_from(waker),
-                None => self.waiting.push_front((key, waker.clone())),
+                // Keys grow, so those who were woken together are in the order of their coming again.
+                None => {
+                    let at = self.waiting.partition_point(|(k, _)| *k < key);
+                    self.waiting.insert(at, (key, waker.clone()));
+                }
             },
             None => {
                 self.next += 1;
@@ -145,6 +149,17 @@ mod tests {
         assert!(queue.leave(a.unwrap()), "it was woken");
         assert_eq!(queue.drain().count(), 1);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn those_who_were_woken_together_in_vain_keep_their_order() {
+        let (mut queue, waker) = (Queue::default(), Waker::noop());
+        let mut keys = [None; 4];
+        keys.iter_mut().for_each(|key| queue.wait(key, waker));
+        assert_eq!(queue.drain().count(), 4);
+        keys[1..].iter_mut().for_each(|key| queue.wait(key, waker));
+        let order: Vec<_> = queue.waiting.iter().map(|(k, _)| Some(*k)).collect();
+        assert_eq!(order, keys[1..]);
     }
 
     #[test]
