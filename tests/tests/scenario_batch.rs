@@ -116,7 +116,11 @@ fn pb139_a_close_settles_the_open_batch_of_every_partition() {
     let now = w.now();
     w.machine(0).producer(producer.id).unwrap().close(now);
     let nothing = w.flush(producer);
-    w.complete(nothing).unwrap();
+    assert_eq!(
+        w.complete(nothing).unwrap_err().kind(),
+        ErrorKind::AlreadyClosed,
+        "what it would wait for was not stored"
+    );
     w.await_closed(0, HandleId::Producer(producer.id));
     w.expect_all_published(sent);
     for s in late {
