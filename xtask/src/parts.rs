@@ -80,7 +80,7 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
             Shell::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
         }),
         Part::command("tests", "units, scenarios and doc tests of every crate", &[], || {
-            Shell::cargo(["test", "--workspace"])
+            Shell::cargo(["test", "--workspace", "--no-fail-fast"])
         }),
         Part::command("docs", "the documentation builds without a warning", &[], || {
             Shell::cargo(["doc", "--workspace", "--no-deps", "--lib"]).env("RUSTDOCFLAGS", "-D warnings")
