@@ -4,6 +4,7 @@ use bytes::BytesMut;
 
 use crate::attach::{Attached as _, Urls};
 use crate::client::Client;
+use crate::config::Authentication;
 use crate::connection::Stage;
 use crate::error::{Error, ErrorKind};
 use crate::hub::{Notice, Owner, Ticket};
@@ -205,7 +206,11 @@ impl Client {
             }
             Command::AuthChallenge(_) if connection.stage == Stage::Greeting => self.hub.challenged(id),
             Command::Error(e) => {
-                let error = Error::from_server(e.error, Some(&e.message), doing);
+                let mut error = Error::from_server(e.error, Some(&e.message), doing);
+                let nothing_given = matches!(self.hub.config.authentication, Authentication::None);
+                if nothing_given && error.kind() == ErrorKind::AuthenticationError {
+                    error = error.adding("the client was given no token or other credentials");
+                }
                 self.hub.close_connection(id, &error, true);
             }
             Command::Ping => self.hub.write(id, &Command::Pong),

@@ -32,8 +32,10 @@ async fn the_right_token_is_accepted_and_a_wrong_one_is_refused_without_being_sh
     let error = send_one(Client::builder(url).token("wrong-secret")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AuthenticationError, "{error}");
     assert!(!error.to_string().contains("wrong-secret"), "{error}");
+    assert!(!error.to_string().contains("given no token"), "{error}");
     let error = send_one(Client::builder(url)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AuthenticationError, "{error}");
+    assert!(error.to_string().contains("given no token"), "{error}");
 }
 
 #[tokio::test]
