@@ -68,12 +68,18 @@ def admin(method, path, body=None):
     req = urllib.request.Request(ADMIN + "/admin/v2/" + path, method=method,
                                  data=None if body is None else json.dumps(body).encode(),
                                  headers={"content-type": "application/json"})
-    try:
-        with urllib.request.urlopen(req, timeout=30) as r:
-            data = r.read()
-            return json.loads(data) if data else None
-    except urllib.error.HTTPError as e:
-        return {"error": e.code}
+    # A broker that has gigabytes to write after the rows of large messages can be slow to answer: three tries.
+    for left in (2, 1, 0):
+        try:
+            with urllib.request.urlopen(req, timeout=60) as r:
+                data = r.read()
+                return json.loads(data) if data else None
+        except urllib.error.HTTPError as e:
+            return {"error": e.code}
+        except (TimeoutError, urllib.error.URLError):
+            if not left:
+                raise
+            time.sleep(5)
 
 
 def topic_path(topic):
