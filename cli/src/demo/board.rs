@@ -256,7 +256,7 @@ impl Board {
         let message = format!("message {number} of key-{key}");
         match (&self.poison.failed, &self.poison.back) {
             (Some((worker, _)), Some(back)) => format!(
-                "{message} failed in {}, came back to {} after {} (redelivery count {}), then acknowledged",
+                "{message} failed in {}, came back to {} after {}\n            (redelivery count {}), then acknowledged",
                 names[*worker],
                 names[back.worker],
                 time(back.after),

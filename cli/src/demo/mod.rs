@@ -96,13 +96,13 @@ pub(crate) async fn run(args: DemoArgs, quiet: bool) -> Result<Exit> {
 
 fn introduce(site: &Site, args: &DemoArgs, partitions: u32, subscription: &str) {
     let place = if site.broker.is_some() { "embedded in this process, in memory" } else { "a cluster" };
-    let partitions = match partitions {
-        0 => "not partitioned".to_owned(),
-        n => format!("{n} partitions"),
+    let (partitions, keys) = match partitions {
+        0 => ("not partitioned".to_owned(), ""),
+        n => (format!("{n} partitions"), ", each key to its partition"),
     };
     println!("  broker    {} ({place})", site.url);
     println!("  topic     {} ({partitions})", args.topic);
-    println!("  producer  {} messages, {KEYS} keys, each key to its partition", group(args.messages));
+    println!("  producer  {} messages, {KEYS} keys{keys}", group(args.messages));
     println!("  group     Key_Shared subscription {subscription}, {} consumers", WORKERS.len());
     println!("  poison    one message fails at the first try and is negatively acknowledged\n");
 }
