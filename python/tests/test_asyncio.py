@@ -107,12 +107,14 @@ def test_pb199_cancelled_receives_lose_no_message(pulsar_url, topic):
             got, cancelled, calls = [], 0, 0
             while len(got) < count:
                 calls += 1
-                receive = asyncio.ensure_future(consumer.receive())
-                if calls % 3 == 0:
-                    await asyncio.sleep(0)
-                    receive.cancel()
                 try:
-                    message = await asyncio.wait_for(receive, 0.0005)
+                    if calls % 3:
+                        message = await asyncio.wait_for(consumer.receive(), 0.0005)
+                    else:
+                        receive = asyncio.ensure_future(consumer.receive())
+                        await asyncio.sleep(0)
+                        receive.cancel()
+                        message = await receive
                 except (asyncio.TimeoutError, asyncio.CancelledError):
                     cancelled += 1
                     assert calls < 100 * count

@@ -106,8 +106,13 @@ def test_what_is_not_there_yet_says_so(client, topic):
         lambda: geminga.CryptoKeyReader("a", "b"),
         lambda: geminga.schema.JsonSchema(object),
         lambda: geminga.schema.AvroSchema(object),
-        lambda: geminga.schema.Record,
+        lambda: geminga.schema.Record(),
+        lambda: type("Order", (geminga.schema.Record,), {}),
+        lambda: geminga.schema.definition,
+        lambda: geminga.functions,
         lambda: geminga.TableView(),
+        lambda: geminga.ServiceInfo.wrap(None),
+        lambda: type("Exclamation", (geminga.Function,), {}),
         lambda: geminga.Client("http://localhost:8080"),
     ]
     for call in calls:

@@ -6,6 +6,7 @@ import time
 import geminga
 import pytest
 from conftest import SOON, assert_nothing, receive, texts
+from geminga.testing import EmbeddedBroker
 
 #: Partitions out of three of the keys key-0 to key-19, as pulsar-client 3.13.0 chose them.
 PYPI_PARTITIONS = [0, 0, 1, 2, 1, 1, 0, 2, 2, 0, 2, 2, 2, 2, 2, 2, 2, 1, 2, 2]
@@ -147,18 +148,25 @@ def test_the_partitions_of_a_topic_are_listed(client, partitioned, topic):
     assert client.get_topic_partitions(short) == client.get_topic_partitions(partitioned)
 
 
-def test_a_full_queue_refuses_or_waits(client, topic):
+def test_a_full_queue_refuses(topic):
+    told = []
+    with EmbeddedBroker() as broker, geminga.Client(broker.service_url) as client:
+        producer = client.create_producer(topic, max_pending_messages=10)
+        broker.stop()
+        # Nothing is stored now, so the queue stays full.
+        for _ in range(20):
+            producer.send_async(b"x", lambda result, _: told.append(result))
+        with pytest.raises(geminga.ProducerQueueIsFull):
+            producer.send_async(b"x", None)
+        with EmbeddedBroker(port=int(broker.service_url.rpartition(":")[2])):
+            producer.flush()
+            full = geminga.Result.ProducerQueueIsFull
+            assert told == [geminga.Result.Ok] * 10 + [full] * 10
+
+
+def test_a_full_queue_is_waited_for(client, topic):
     told = []
     slow = dict(batching_enabled=True, batching_max_publish_delay_ms=200, max_pending_messages=10)
-    producer = client.create_producer(topic, **slow)
-    for _ in range(20):
-        producer.send_async(b"x", lambda result, _: told.append(result))
-    with pytest.raises(geminga.ProducerQueueIsFull):
-        producer.send_async(b"x", None)
-    producer.flush()
-    full = geminga.Result.ProducerQueueIsFull
-    assert told == [geminga.Result.Ok] * 10 + [full] * 10
-    told.clear()
     producer = client.create_producer(topic, block_if_queue_full=True, **slow)
     for _ in range(25):
         producer.send_async(b"x", lambda result, _: told.append(result))

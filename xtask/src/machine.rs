@@ -3,14 +3,12 @@
 //! Inside the repository everything is set up without asking: `.venv`, `.lab/lib`, the wasm32 target. System packages
 //! are installed only where that was asked for; otherwise the one command line to run is printed.
 
-use crate::{held_lab, repo, shell::Shell};
+use crate::{held_lab, pythons, repo, shell::Shell};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
 /// What `.venv` holds: Apache Pulsar's Python client, which must work against the embedded broker, and checkers.
 const PYTHON_PACKAGES: &str = "pulsar-client==3.13.0 pytest typos maturin>=1.9,<2";
-
-const PYTHON_IS_RECENT: &str = "import sys; assert sys.version_info >= (3, 11)";
 
 /// Something a part needs beyond Rust itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -19,7 +17,7 @@ pub(crate) enum Need {
     Java,
     /// Python 3 with `venv`, and `.venv` with the test requirements.
     Python,
-    /// A CPython that our wheel runs on: 3.11 or later.
+    /// A CPython that our package is for: 3.10 or later. Each further version found is tested too.
     RecentPython,
     /// The `wasm32-unknown-unknown` target.
     Wasm,
@@ -34,9 +32,7 @@ impl Need {
             Self::Python if !Shell::new("python3").args(["-c", "import venv, ensurepip"]).succeeds() => {
                 Some("no Python 3 with venv")
             }
-            Self::RecentPython if !Shell::new("python3").args(["-c", PYTHON_IS_RECENT]).succeeds() => {
-                Some("no CPython 3.11 or later")
-            }
+            Self::RecentPython if pythons::find().0.is_empty() => Some("no CPython 3.10 or later with venv"),
             Self::Java | Self::Python | Self::RecentPython | Self::Wasm => None,
         }
     }

@@ -13,6 +13,7 @@ mod machine;
 mod parts;
 mod proto;
 mod python_package;
+mod pythons;
 mod repo;
 mod report;
 mod shell;

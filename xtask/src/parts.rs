@@ -112,8 +112,7 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
     }
     if repo::path("python/pyproject.toml").exists() {
         let needs = [Need::Python, Need::RecentPython];
-        let about =
-            "the Python package: its wheel built, installed into a clean environment and tested there";
+        let about = "the Python package: wheels built, installed into clean environments and tested there";
         parts.push(Part::new("python-package", about, &needs, |_| python_package::test(&[])));
     }
     for target in targets.into_iter().filter(|name| name.starts_with("real_")) {
@@ -137,6 +136,12 @@ pub(crate) fn ci() -> Vec<Part> {
                 .args(["check", "bans", "licenses", "sources"])
                 .run()
         }),
+        Part::new(
+            "python-sdist",
+            "the Python package, built from its source distribution",
+            &[Need::Python, Need::RecentPython],
+            |_| python_package::build_from_source(),
+        ),
         Part::new("features", "the core compiles with each of its features alone", &[], |_| features()),
         Part::new("msrv", "the oldest supported compiler", &[], |_| msrv()),
     ]

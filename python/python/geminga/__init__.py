@@ -55,8 +55,18 @@ from geminga.exceptions import PulsarException
 from geminga.loggers import ConsoleLogger, FileLogger
 from geminga.not_yet import (
     AutoClusterFailover,
+    BatchReceivePolicy,
+    Context,
     CryptoKeyReader,
+    DeadLetterPolicyBuilder,
+    EncryptionContext,
+    EncryptionKey,
+    Function,
+    IdentitySerDe,
+    KeySharedPolicy,
     MessageBatch,
+    PickleSerDe,
+    SerDe,
     ServiceInfo,
     ServiceInfoProvider,
     TableView,
@@ -77,6 +87,7 @@ __all__ = [
     "AuthenticationTLS",
     "AuthenticationToken",
     "AutoClusterFailover",
+    "BatchReceivePolicy",
     "BatchingType",
     "BytesSchema",
     "Client",
@@ -88,16 +99,24 @@ __all__ = [
     "ConsumerDeadLetterPolicy",
     "ConsumerKeySharedPolicy",
     "ConsumerType",
+    "Context",
     "CryptoKeyReader",
+    "DeadLetterPolicyBuilder",
+    "EncryptionContext",
+    "EncryptionKey",
     "FileLogger",
+    "Function",
+    "IdentitySerDe",
     "InitialPosition",
     "JsonSchema",
     "KeySharedMode",
+    "KeySharedPolicy",
     "LoggerLevel",
     "Message",
     "MessageBatch",
     "MessageId",
     "PartitionsRoutingMode",
+    "PickleSerDe",
     "Producer",
     "ProducerAccessMode",
     "PulsarException",
@@ -105,6 +124,7 @@ __all__ = [
     "RegexSubscriptionMode",
     "Result",
     "Schema",
+    "SerDe",
     "ServiceInfo",
     "ServiceInfoProvider",
     "StringSchema",
@@ -113,3 +133,9 @@ __all__ = [
     "schema",
     *exceptions.__all__,
 ]
+
+
+def __getattr__(name):
+    if name in ("functions", "tableview"):
+        raise NotImplementedError(f"{__name__}.{name} is not supported by this version of geminga")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

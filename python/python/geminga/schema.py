@@ -7,6 +7,10 @@ is not told of it.
 'grüße'
 """
 
+from geminga.not_yet import NotYet
+
+_RECORDS = "typed records are"
+
 
 class Schema:
     """The base of schemas."""
@@ -60,33 +64,72 @@ class StringSchema(Schema):
         return data.decode()
 
 
-class JsonSchema(Schema):
+class JsonSchema(Schema, NotYet, what=_RECORDS):
     """Records as JSON; not in this version."""
 
-    def __init__(self, record_cls):
-        raise NotImplementedError("JsonSchema is not supported by this version of geminga")
 
-
-class AvroSchema(Schema):
+class AvroSchema(Schema, NotYet, what=_RECORDS):
     """Records in Avro; not in this version."""
 
-    def __init__(self, record_cls, schema_definition=None):
-        raise NotImplementedError("AvroSchema is not supported by this version of geminga")
 
-
-class ProtobufNativeSchema(Schema):
+class ProtobufNativeSchema(Schema, NotYet, what=_RECORDS):
     """Protobuf messages; not in this version."""
 
-    def __init__(self, record_cls):
-        raise NotImplementedError("ProtobufNativeSchema is not supported by this version of geminga")
+
+class Record(NotYet, what=_RECORDS):
+    """The base of typed records; not in this version."""
+
+
+class Field(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Array(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Boolean(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Bytes(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class CustomEnum(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Double(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Float(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Integer(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Long(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Map(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class Null(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
+
+
+class String(NotYet, what=_RECORDS):
+    """A field of a typed record; not in this version."""
 
 
 def __getattr__(name):
-    records = (
-        "Array Boolean Bytes CustomEnum Double Field Float Integer Long Map Null Record String "
-        "definition schema schema_avro schema_protobuf"
-    )
-    if name in records.split():
+    if name in ("definition", "schema", "schema_avro", "schema_protobuf"):
         raise NotImplementedError(f"schema.{name}: typed records are not supported by this version of geminga")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,0 +1,5 @@
+"""The version."""
+
+from geminga import __version__
+
+__all__ = ["__version__"]

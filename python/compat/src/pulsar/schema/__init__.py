@@ -1,0 +1,51 @@
+"""Schemas, which are geminga's."""
+
+from geminga.schema import (
+    Array,
+    AvroSchema,
+    Boolean,
+    Bytes,
+    BytesSchema,
+    CustomEnum,
+    Double,
+    Field,
+    Float,
+    Integer,
+    JsonSchema,
+    Long,
+    Map,
+    Null,
+    ProtobufNativeSchema,
+    Record,
+    Schema,
+    String,
+    StringSchema,
+)
+
+from pulsar.schema import definition, schema, schema_avro, schema_protobuf
+
+__all__ = [
+    "Array",
+    "AvroSchema",
+    "Boolean",
+    "Bytes",
+    "BytesSchema",
+    "CustomEnum",
+    "Double",
+    "Field",
+    "Float",
+    "Integer",
+    "JsonSchema",
+    "Long",
+    "Map",
+    "Null",
+    "ProtobufNativeSchema",
+    "Record",
+    "Schema",
+    "String",
+    "StringSchema",
+    "definition",
+    "schema",
+    "schema_avro",
+    "schema_protobuf",
+]

@@ -1,0 +1,9 @@
+"""Avro; not in this version."""
+
+from geminga.schema import AvroSchema, Record, Schema
+
+__all__ = [
+    "AvroSchema",
+    "Record",
+    "Schema",
+]
