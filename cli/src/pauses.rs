@@ -53,6 +53,10 @@ impl Pauses {
                 (waited && self.waiting.is_empty()).then(|| "connected again".to_owned())
             }
             StateChange::EndOfTopic { topic } => Some(format!("the end of {topic}, which is terminated")),
+            StateChange::DeadLettered { id, .. } => Some(format!("message {id} is in the dead letter topic")),
+            StateChange::DeadLetterFailed { id, reason, .. } => {
+                Some(format!("message {id} was not sent to the dead letter topic: {reason}"))
+            }
             StateChange::Active { .. } => None,
         }
     }

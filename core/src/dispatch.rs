@@ -53,6 +53,11 @@ impl Client {
                     }
                     Owner::Lookup(_) | Owner::Nobody => {}
                 },
+                Notice::DeadLetters(id) => consumers.post(hub, lookups, producers, id),
+                Notice::OwnProducer(id, event) => {
+                    consumers.own_producer(hub, id, event);
+                    consumers.post(hub, lookups, producers, id);
+                }
             }
         }
         if !self.closing.is_empty()
@@ -104,6 +109,7 @@ impl Client {
             Timer::SendTimeout(part) => producers.send_timeout(hub, Slot::from_u64(part)),
             Timer::AckGroup(part) => consumers.ack_group(hub, Slot::from_u64(part)),
             Timer::NegativeAck(part) => consumers.negative_ack(hub, Slot::from_u64(part)),
+            Timer::DeadLetters(id) => consumers.dead_letters_timed_out(hub, producers, id),
             Timer::Closing(part) => consumers.close_timed_out(hub, Slot::from_u64(part)),
             Timer::Operation(op) => consumers.operation_timed_out(hub, op),
             Timer::Retry(_) | Timer::Opening(_) => {}

@@ -9,7 +9,9 @@ use crate::config::ClientConfig;
 use crate::connection::keepalive::{KeepAlive, Verdict};
 use crate::connection::{Address, Connection, Request, RequestKind, Stage};
 use crate::error::{Error, ErrorKind};
-use crate::io::{AskId, ConnId, Event, HandleId, LinkError, LinkErrorKind, OpId, Output, ProducerId, Reply};
+use crate::io::{
+    AskId, ConnId, ConsumerId, Event, HandleId, LinkError, LinkErrorKind, OpId, Output, ProducerId, Reply,
+};
 use crate::memory::Memory;
 use crate::rng::Rng;
 use crate::slots::{Slot, Slots};
@@ -46,6 +48,10 @@ pub(crate) enum Notice {
     Answered(Ticket, RequestKind, ConnId, Result<Command, Error>),
     /// A lookup that was asked for with `lookup::ask` has ended.
     LookedUp(Ticket, Result<crate::lookup::Found, Error>),
+    /// A consumer has dead letters to send, or no more use for their producer.
+    DeadLetters(ConsumerId),
+    /// News of a consumer's own producer.
+    OwnProducer(ConsumerId, Event),
 }
 
 /// The shared services.
@@ -61,6 +67,8 @@ pub(crate) struct Hub {
     pub(crate) memory: Memory,
     /// Producers that refused a message for want of memory.
     pub(crate) memory_waiters: BTreeSet<ProducerId>,
+    /// Producers that consumers have for themselves: their events are not for the application.
+    pub(crate) own_producers: BTreeMap<ProducerId, ConsumerId>,
     /// Whether the service URL was ever reached: before that, an unreachable address is an error in the end.
     pub(crate) ever_connected: bool,
     /// Addresses that connected once; as many as there ever were brokers.
@@ -89,6 +97,7 @@ impl Hub {
             connections: Slots::new(),
             memory,
             memory_waiters: BTreeSet::new(),
+            own_producers: BTreeMap::new(),
             ever_connected: false,
             reached: BTreeSet::new(),
             shut: false,
@@ -107,6 +116,15 @@ impl Hub {
     }
 
     pub(crate) fn event(&mut self, event: Event) {
+        if !self.own_producers.is_empty()
+            && let Some(producer) = event.producer()
+            && let Some(consumer) = self.own_producers.get(&producer).copied()
+        {
+            if let Event::Closed(..) = event {
+                self.own_producers.remove(&producer);
+            }
+            return self.notices.push_back(Notice::OwnProducer(consumer, event));
+        }
         self.outputs.push_back(Output::Event(event));
     }
 

@@ -184,6 +184,20 @@ pub enum Event {
     State(HandleId, StateChange),
 }
 
+impl Event {
+    /// The producer that it is about.
+    pub(crate) fn producer(&self) -> Option<ProducerId> {
+        match self {
+            Event::Opened(HandleId::Producer(id))
+            | Event::Closed(HandleId::Producer(id), _)
+            | Event::Published { producer: id, .. }
+            | Event::Writable(id)
+            | Event::State(HandleId::Producer(id), _) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
 /// Where a SEND was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
@@ -224,6 +238,24 @@ pub enum StateChange {
         topic: String,
         /// Whether this consumer is the one that is served.
         active: bool,
+    },
+    /// A message that was given back too often is stored in the dead letter topic and acknowledged.
+    DeadLettered {
+        /// The topic or partition that it is of.
+        topic: String,
+        /// Its id there.
+        id: MessageId,
+        /// The id of its copy in the dead letter topic.
+        dead_letter: MessageId,
+    },
+    /// Such a message could not be sent to the dead letter topic. It is not acknowledged, and tried again by itself.
+    DeadLetterFailed {
+        /// The topic or partition that it is of.
+        topic: String,
+        /// Its id there.
+        id: MessageId,
+        /// Why.
+        reason: Error,
     },
     /// The topic is terminated and everything in it is acknowledged.
     EndOfTopic {

@@ -47,9 +47,9 @@ pub mod wire;
 pub use client::{Client, ClientStats};
 pub use compression::Compression;
 pub use config::{
-    AccessMode, Authentication, Batching, ClientConfig, ConsumerConfig, InitialPosition, KeySharedPolicy,
-    MessageRouter, OperationRetries, ProducerConfig, ReaderConfig, Routing, RoutingFunction, Secret,
-    SubscriptionType,
+    AccessMode, Authentication, Batching, ClientConfig, ConsumerConfig, DeadLetterPolicy, InitialPosition,
+    KeySharedPolicy, MessageRouter, OperationRetries, ProducerConfig, ReaderConfig, Routing, RoutingFunction,
+    Secret, SubscriptionType,
 };
 pub use consumer::Consumer;
 pub use error::{Error, ErrorKind};

@@ -36,6 +36,8 @@ pub struct OutgoingMessage {
     pub deliver_at_time: Option<i64>,
     /// Clusters to replicate to; empty for the namespace's own.
     pub replicate_to: Vec<String>,
+    /// Version of the schema it is written with, in the registry of the topic; the producer's own when `None`.
+    pub schema_version: Option<Bytes>,
     /// The value is null, which deletes its key on a compacted topic; the payload must be empty.
     pub null_value: bool,
 }

@@ -5,7 +5,7 @@ use std::ops::Add;
 use std::time::Duration;
 
 use crate::hub::Owner;
-use crate::io::{ConnId, HandleId, OpId};
+use crate::io::{ConnId, ConsumerId, HandleId, OpId};
 
 /// A point on a monotonic clock of the adapter's choosing.
 ///
@@ -74,6 +74,8 @@ pub(crate) enum Timer {
     AckGroup(u64),
     /// Negatively acknowledged messages are asked for again.
     NegativeAck(u64),
+    /// A close waits no longer for the dead letters under way.
+    DeadLetters(ConsumerId),
     /// A close that reconnects to tell its acknowledgements must have told them.
     Closing(u64),
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::join_all;
 use geminga::{
-    AccessMode, Batching, Compression, ConsumerConfig, HashingScheme, InitialPosition, KeySharedPolicy,
-    OperationRetries, Pem, ProducerConfig, ReaderConfig, Routing, Runtime, SubscriptionType,
+    AccessMode, Batching, Compression, ConsumerConfig, DeadLetterPolicy, HashingScheme, InitialPosition,
+    KeySharedPolicy, OperationRetries, Pem, ProducerConfig, ReaderConfig, Routing, Runtime, SubscriptionType,
 };
 use pyo3::prelude::*;
 
@@ -101,6 +101,7 @@ struct ConsumerOptions {
     start_message_id_inclusive: bool,
     batch_index_ack_enabled: bool,
     sticky_ranges: Option<Vec<(u16, u16)>>,
+    dead_letter_policy: Option<(u32, Option<String>, Option<String>)>,
     batch_receive_policy: BatchPolicy,
     schema: Option<Py<PyAny>>,
     message_listener: Option<Py<PyAny>>,
@@ -175,6 +176,13 @@ impl ClientCore {
             receiver_queue_size: options.receiver_queue_size,
             max_total_receiver_queue_size: options.max_total_receiver_queue_size_across_partitions,
             negative_ack_redelivery_delay: Duration::from_millis(options.negative_ack_redelivery_delay_ms),
+            dead_letter_policy: options.dead_letter_policy.clone().map(
+                |(max_redeliver_count, dead_letter_topic, initial_subscription)| DeadLetterPolicy {
+                    max_redeliver_count,
+                    dead_letter_topic,
+                    initial_subscription,
+                },
+            ),
             read_compacted: options.is_read_compacted,
             properties: sorted(&options.properties),
             start_message_id_inclusive: options.start_message_id_inclusive,

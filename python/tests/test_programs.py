@@ -46,7 +46,6 @@ def run(program, url, **names):
     return scope
 
 
-@pytest.mark.filterwarnings("ignore:dead_letter_policy")
 def test_orders_are_published_and_billed(pulsar_url, payments):
     billed, ready, failures = [], threading.Event(), []
 
@@ -91,8 +90,6 @@ def test_orders_are_published_and_billed(pulsar_url, payments):
     published["client"].close()
 
 
-@pytest.mark.xfail(reason="dead letter topics are not in the core yet", strict=True)
-@pytest.mark.filterwarnings("ignore:dead_letter_policy")
 def test_a_poison_message_goes_to_the_dead_letter_topic(client, topic):
     consumer = client.subscribe(
         topic,
@@ -110,9 +107,3 @@ def test_a_poison_message_goes_to_the_dead_letter_topic(client, topic):
     assert dead.receive(timeout_millis=1000).data() == b"poison"
 
 
-def test_a_policy_that_has_no_effect_yet_warns(client, topic):
-    policy = geminga.ConsumerDeadLetterPolicy(3)
-    with pytest.warns(RuntimeWarning, match="dead_letter_policy has no effect"):
-        client.subscribe(topic, "s", consumer_type=geminga.ConsumerType.Shared, dead_letter_policy=policy)
-    with pytest.raises(ValueError, match="max_redeliver_count"):
-        geminga.ConsumerDeadLetterPolicy(0)

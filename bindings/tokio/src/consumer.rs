@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use geminga_core::{
-    ConsumerConfig, ConsumerId, Error, HandleId, InitialPosition, KeySharedPolicy, Message, MessageId, Now,
-    Position, ReaderConfig, Reply, SubscriptionType,
+    ConsumerConfig, ConsumerId, DeadLetterPolicy, Error, HandleId, InitialPosition, KeySharedPolicy, Message,
+    MessageId, Now, Position, ReaderConfig, Reply, SubscriptionType,
 };
 
 use crate::client::{Client, ClientRef, unexpected};
@@ -81,6 +81,29 @@ impl ConsumerBuilder {
     /// Pause before a negatively acknowledged message is asked for again. Default 60 s.
     pub fn negative_ack_redelivery_delay(mut self, delay: Duration) -> Self {
         self.config.negative_ack_redelivery_delay = delay;
+        self
+    }
+
+    /// Where messages go that are given back again and again, on Shared and Key_Shared. Default: nowhere, they are redelivered
+    /// without limit.
+    ///
+    /// ```
+    /// # async fn doc(client: geminga::Client) -> Result<(), geminga::Error> {
+    /// use geminga::{DeadLetterPolicy, SubscriptionType};
+    ///
+    /// let policy = DeadLetterPolicy { initial_subscription: Some("keep".into()), ..DeadLetterPolicy::new(3) };
+    /// let consumer = client
+    ///     .consumer("orders", "billing")
+    ///     .subscription_type(SubscriptionType::Shared)
+    ///     .dead_letter_policy(policy)
+    ///     .subscribe()
+    ///     .await?;
+    /// // A message that is negatively acknowledged four times is then in `orders-billing-DLQ`, acknowledged here, and kept
+    /// // there for the subscription "keep".
+    /// # drop(consumer); Ok(()) }
+    /// ```
+    pub fn dead_letter_policy(mut self, policy: DeadLetterPolicy) -> Self {
+        self.config.dead_letter_policy = Some(policy);
         self
     }
 

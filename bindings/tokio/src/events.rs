@@ -19,6 +19,12 @@ impl StateEvent {
             StateChange::Reconnecting { topic, reason } => tracing::info!(%topic, %reason, "reconnecting"),
             StateChange::Connected { topic } => tracing::info!(%topic, "serving"),
             StateChange::Active { topic, active } => tracing::info!(%topic, active, "failover"),
+            StateChange::DeadLettered { topic, id, dead_letter } => {
+                tracing::warn!(%topic, %id, %dead_letter, "given up: the message is in the dead letter topic");
+            }
+            StateChange::DeadLetterFailed { topic, id, reason } => {
+                tracing::warn!(%topic, %id, %reason, "not sent to the dead letter topic, trying again");
+            }
             StateChange::EndOfTopic { topic } => tracing::info!(%topic, "end of topic"),
         }
     }

@@ -67,10 +67,10 @@ pub use runtime::Runtime;
 pub use tls::Pem;
 
 pub use geminga_core::{
-    AccessMode, Batching, ClientConfig, ClientStats, Compression, ConsumerConfig, Error, ErrorKind, HandleId,
-    HashingScheme, InitialPosition, KeyRange, KeySharedPolicy, Message, MessageId, MessageRouter,
-    OperationRetries, OutgoingMessage, Position, ProducerConfig, ReaderConfig, Routing, SendError,
-    StateChange, SubscriptionType, TopicDomain,
+    AccessMode, Batching, ClientConfig, ClientStats, Compression, ConsumerConfig, DeadLetterPolicy, Error,
+    ErrorKind, HandleId, HashingScheme, InitialPosition, KeyRange, KeySharedPolicy, Message, MessageId,
+    MessageRouter, OperationRetries, OutgoingMessage, Position, ProducerConfig, ReaderConfig, Routing,
+    SendError, StateChange, SubscriptionType, TopicDomain,
 };
 
 /// The program in the README compiles.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::invalid;
+use super::{DeadLetterPolicy, invalid};
 use crate::error::Error;
 use crate::io::{KeyRange, Position};
 
@@ -35,6 +35,8 @@ pub struct ConsumerConfig {
     pub batch_index_ack: bool,
     /// Pause before a negatively acknowledged message is asked for again. Default 60 s.
     pub negative_ack_redelivery_delay: Duration,
+    /// Where messages go that are given back again and again (Shared and Key_Shared); `None` for redelivery without limit.
+    pub dead_letter_policy: Option<DeadLetterPolicy>,
     /// Whether a start or seek id is delivered too. Default false: the message after it comes first.
     pub start_message_id_inclusive: bool,
     /// Read the compacted view (Exclusive and Failover, persistent topics).
@@ -68,6 +70,7 @@ impl ConsumerConfig {
             ack_group_size: 1000,
             batch_index_ack: false,
             negative_ack_redelivery_delay: Duration::from_secs(60),
+            dead_letter_policy: None,
             start_message_id_inclusive: false,
             read_compacted: false,
             key_shared_policy: KeySharedPolicy::AutoSplit,
@@ -94,6 +97,9 @@ impl ConsumerConfig {
         }
         if self.read_compacted && !self.subscription_type.allows_cumulative() {
             return bad("read_compacted needs an Exclusive or Failover subscription");
+        }
+        if let Some(policy) = &self.dead_letter_policy {
+            policy.validate(self)?;
         }
         if let KeySharedPolicy::Sticky(ranges) = &self.key_shared_policy {
             let kind = self.subscription_type;

@@ -36,6 +36,8 @@ pub struct ProducerConfig {
     pub hashing_scheme: HashingScheme,
     /// Last sequence id already used; the first message gets the next. `None` continues from the broker's value.
     pub initial_sequence_id: Option<i64>,
+    /// A subscription made with the producer unless it exists, so that the topic keeps messages for it from the first on.
+    pub initial_subscription: Option<String>,
     /// Shown in topic statistics.
     pub properties: Vec<(String, String)>,
 }
@@ -55,6 +57,7 @@ impl ProducerConfig {
             routing: Routing::RoundRobin,
             hashing_scheme: HashingScheme::default(),
             initial_sequence_id: None,
+            initial_subscription: None,
             properties: Vec::new(),
         }
     }

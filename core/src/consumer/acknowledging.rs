@@ -44,6 +44,9 @@ impl Part {
         if !self.nacks.is_empty() {
             self.nacks.remove(entry, id.batch_index);
         }
+        if let Some(letters) = &mut self.dead_letters {
+            letters.acknowledged(entry, id.batch_index);
+        }
         self.plan_ack(hub);
         Ok(())
     }

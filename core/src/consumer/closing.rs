@@ -75,6 +75,9 @@ impl Part {
         hub.timers.cancel(Timer::Closing(self.wire_id()));
         let queued = self.queue.clear();
         self.permits.settled(queued);
+        if let Some(letters) = &mut self.dead_letters {
+            letters.clear();
+        }
         self.closing = Closing::Done;
     }
 
@@ -135,6 +138,12 @@ impl Consumers {
         hub.timers.cancel(Timer::Partitions(HandleId::Consumer(id)));
         hub.timers.cancel(Timer::Retry(Owner::Handle(HandleId::Consumer(id))));
         self.abandon_all(hub, id, &cause);
+        if !self.waits_for_dead_letters(hub, id) {
+            self.close_parts(hub, id);
+        }
+    }
+
+    pub(super) fn close_parts(&mut self, hub: &mut Hub, id: ConsumerId) {
         let slots: Vec<_> = self.handles.get(id.0).into_iter().flat_map(Handle::slots).collect();
         for slot in slots {
             if let Some(part) = self.parts.get_mut(slot) {
@@ -181,7 +190,8 @@ impl Consumers {
     fn finish_close(&mut self, hub: &mut Hub, id: ConsumerId) {
         let Some(handle) = self.handles.get(id.0).filter(|h| h.is_closing()) else { return };
         let done = |slot: Slot| self.parts.get(slot).is_none_or(|p| p.closing == Closing::Done);
-        if !handle.slots().all(done) {
+        let posting = handle.post.as_ref().is_some_and(|post| post.has_producer());
+        if posting || !handle.slots().all(done) {
             return;
         }
         let handle = self.handles.remove(id.0).expect("found above");

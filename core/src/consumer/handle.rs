@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::operation::Kind;
+use super::post::Post;
 use crate::config::ConsumerConfig;
 use crate::error::{Error, ErrorKind};
 use crate::hub::Hub;
@@ -49,6 +50,8 @@ pub(crate) struct Handle {
     pub(crate) paused: bool,
     /// The seek under way: partitions that have moved already wait for the others.
     pub(crate) seeking: Option<OpId>,
+    /// The way of dead letters, with a policy.
+    pub(crate) post: Option<Box<Post>>,
     /// Operations that wait for the consumer to be open.
     pub(crate) parked: Vec<(OpId, Kind)>,
 }
@@ -60,6 +63,7 @@ impl Handle {
         mut config: ConsumerConfig,
         topic: TopicName,
         is_reader: bool,
+        post: Option<Post>,
     ) -> Self {
         // Failover orders consumers by name, so each has one of its own.
         config.consumer_name.get_or_insert_with(|| hub.rng.name(5));
@@ -78,6 +82,7 @@ impl Handle {
             wanted: false,
             paused: false,
             seeking: None,
+            post: post.map(Box::new),
             parked: Vec::new(),
         }
     }

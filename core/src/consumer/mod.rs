@@ -9,6 +9,7 @@
 //! opening, attaching, closing   │                      ├─ permits                       what may arrive
 //! operation                     └─ Part …              ├─ acknowledging: acks           what is told
 //!                                                      ├─ redelivery: nacks             what comes again
+//!                                                      ├─ post: dead_letters            what comes no more
 //!                                                      └─ position, seek, last_id       where it stands
 //! ```
 
@@ -16,6 +17,7 @@ mod acknowledging;
 mod acks;
 mod attaching;
 mod closing;
+mod dead_letters;
 mod handle;
 mod intake;
 mod last_id;
@@ -25,6 +27,7 @@ mod operation;
 mod part;
 mod permits;
 mod position;
+mod post;
 mod queue;
 mod reader;
 mod receiving;

@@ -32,14 +32,19 @@ impl Nacks {
 
     /// Adds message `index` of an entry, -1 for a single one.
     pub(crate) fn add(&mut self, entry: EntryId, index: i32, now: Mono) {
+        self.add_after(entry, index, now, self.delay);
+    }
+
+    /// The same with a delay of its own.
+    pub(crate) fn add_after(&mut self, entry: EntryId, index: i32, now: Mono, delay: Duration) {
         if self.due.contains_key(&(entry, index)) {
             return;
         }
-        let tick = (self.delay / 16).clamp(Duration::from_millis(1), Duration::from_millis(256));
+        let tick = (delay / 16).clamp(Duration::from_millis(1), Duration::from_millis(256));
         let tick = tick.as_nanos() as u64;
-        let at = match self.delay.is_zero() {
+        let at = match delay.is_zero() {
             true => now,
-            false => Mono::from_nanos((now + self.delay).as_nanos().div_ceil(tick).saturating_mul(tick)),
+            false => Mono::from_nanos((now + delay).as_nanos().div_ceil(tick).saturating_mul(tick)),
         };
         self.due.insert((entry, index), at);
         self.buckets.entry(at).or_default().insert((entry, index));
@@ -70,16 +75,22 @@ impl Nacks {
         self.buckets.first_key_value().map(|(at, _)| *at)
     }
 
-    /// Takes what is due, entry by entry: the broker redelivers whole entries.
-    pub(crate) fn take_due(&mut self, now: Mono) -> BTreeSet<EntryId> {
-        let mut entries = BTreeSet::new();
+    /// Takes the messages that are due.
+    pub(crate) fn take_due(&mut self, now: Mono) -> BTreeSet<(EntryId, i32)> {
+        let mut messages = BTreeSet::new();
         while let Some(bucket) = self.buckets.first_entry().filter(|b| *b.key() <= now) {
             for key in bucket.remove() {
                 self.due.remove(&key);
-                entries.insert(key.0);
+                messages.insert(key);
             }
         }
-        entries
+        messages
+    }
+
+    /// Takes all messages, due or not.
+    pub(crate) fn take_all(&mut self) -> BTreeSet<(EntryId, i32)> {
+        self.buckets.clear();
+        std::mem::take(&mut self.due).into_keys().collect()
     }
 
     /// All messages are asked for anyway.
@@ -109,20 +120,20 @@ mod tests {
                 assert!(due >= at(start + delay), "{delay} from {start}");
                 assert!(due <= at(start + delay + tick), "{delay} from {start}");
                 assert!(nacks.take_due(Mono::from_nanos(due.as_nanos() - 1)).is_empty());
-                assert_eq!(nacks.take_due(due), BTreeSet::from([(1, 1)]));
+                assert_eq!(nacks.take_due(due), BTreeSet::from([((1, 1), -1)]));
                 assert!(nacks.is_empty() && nacks.next().is_none());
             }
         }
     }
 
     #[test]
-    fn messages_of_one_time_share_a_bucket_and_members_an_entry() {
+    fn messages_of_one_time_share_a_bucket() {
         let mut nacks = Nacks::new(Duration::from_secs(60));
         nacks.add((1, 1), 0, at(1));
         nacks.add((1, 1), 3, at(2));
         nacks.add((1, 2), -1, at(3));
         let due = nacks.next().unwrap();
-        assert_eq!(nacks.take_due(due), BTreeSet::from([(1, 1), (1, 2)]));
+        assert_eq!(nacks.take_due(due), BTreeSet::from([((1, 1), 0), ((1, 1), 3), ((1, 2), -1)]));
     }
 
     #[test]
@@ -133,11 +144,11 @@ mod tests {
         nacks.add((1, 3), -1, at(5));
         nacks.remove((1, 1), 0);
         nacks.remove((7, 7), 0);
-        assert_eq!(nacks.take_due(at(5)), BTreeSet::from([(1, 1), (1, 3)]));
+        assert_eq!(nacks.take_due(at(5)), BTreeSet::from([((1, 1), 1), ((1, 3), -1)]));
         nacks.add((1, 1), 1, at(6));
         nacks.add((1, 3), -1, at(6));
         nacks.remove_through((1, 2), -1);
-        assert_eq!(nacks.take_due(at(6)), BTreeSet::from([(1, 3)]));
+        assert_eq!(nacks.take_due(at(6)), BTreeSet::from([((1, 3), -1)]));
     }
 
     #[test]

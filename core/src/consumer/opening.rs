@@ -3,6 +3,7 @@
 use super::handle::Handle;
 use super::part::{Origin, Part};
 use super::position::normal;
+use super::post::Post;
 use super::{Consumers, reader};
 use crate::client::topic_name;
 use crate::config::{ConsumerConfig, ReaderConfig};
@@ -41,7 +42,14 @@ impl Consumers {
     ) -> Result<ConsumerId, Error> {
         config.validate()?;
         let topic = topic_name(&config.topic, "subscribing")?;
-        let new = |slot| Handle::new(hub, ConsumerId(slot), config, topic, is_reader);
+        let post = match &config.dead_letter_policy {
+            Some(policy) => {
+                let dead = policy.topic(&topic, &config.subscription)?;
+                Some(Post::new(dead, policy.initial_subscription.clone()))
+            }
+            None => None,
+        };
+        let new = |slot| Handle::new(hub, ConsumerId(slot), config, topic, is_reader, post);
         let id = ConsumerId(self.handles.insert_with(new));
         self.ask_partitions(hub, lookups, id);
         Ok(id)

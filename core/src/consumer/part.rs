@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::EntryId;
 use super::acks::Acks;
 use super::closing::Closing;
+use super::dead_letters::DeadLetters;
 use super::last_id::LastId;
 use super::nacks::Nacks;
 use super::permits::Permits;
@@ -77,6 +78,8 @@ pub(crate) struct Part {
     pub(super) queue: Queue,
     pub(super) acks: Acks,
     pub(super) nacks: Nacks,
+    /// With a policy only.
+    pub(super) dead_letters: Option<Box<DeadLetters>>,
     pub(super) reading: Reading,
     pub(super) filter: Option<Filter>,
     pub(super) seek: Option<Seek>,
@@ -117,6 +120,8 @@ impl Part {
                 InitialPosition::Earliest => Position::Earliest,
             }),
         };
+        // What is not stored is never redelivered.
+        let policy = config.dead_letter_policy.as_ref().filter(|_| persistent);
         let mut attach = Attach::new(hub, Owner::ConsumerPart(slot), topic.clone());
         // A partition that joins later is tried for ever: the others work without it.
         attach.tries.succeeded = late;
@@ -134,6 +139,7 @@ impl Part {
             queue: Queue::default(),
             acks: Acks::new(config.batch_index_ack),
             nacks: Nacks::new(config.negative_ack_redelivery_delay),
+            dead_letters: policy.map(|policy| Box::new(DeadLetters::new(policy.max_redeliver_count))),
             reading: Reading::new(start, config.start_message_id_inclusive),
             filter: None,
             seek: None,
@@ -204,6 +210,9 @@ impl Part {
                 }
                 self.acks.resubscribed();
                 self.nacks.clear();
+                if let Some(letters) = &mut self.dead_letters {
+                    letters.resubscribed();
+                }
                 self.queue.clear();
                 self.permits.reset();
                 self.newest = None;

@@ -142,6 +142,15 @@ impl Queue {
         }
     }
 
+    /// The entry and the index of the message at the front.
+    pub(crate) fn front(&self) -> Option<(&Entry, i32)> {
+        match self.items.front()? {
+            Item::Single(entry) => Some((entry, -1)),
+            Item::Batch(batch) => batch.head.as_ref().map(|_| (&*batch.entry, batch.index as i32)),
+            Item::Gap(_) => None,
+        }
+    }
+
     /// Takes the message at the front.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken> {

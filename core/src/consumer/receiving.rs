@@ -120,6 +120,9 @@ impl Part {
         let taken = self.queue.take()?;
         self.permits.settled(1);
         self.reading.advance(taken.message.message_id());
+        if let Some(letters) = &mut self.dead_letters {
+            letters.delivered(&taken.message);
+        }
         if self.auto_ack && taken.ends_entry && self.persistent {
             self.acks.cumulative((taken.message.entry.ledger_id, taken.message.entry.entry_id), None);
             self.plan_ack(hub);
@@ -135,10 +138,13 @@ impl Part {
         while let Some(skipped) = self.queue.prepare() {
             self.pass(hub, skipped);
         }
+        if self.dead_letters.is_some() {
+            self.divert(hub);
+        }
     }
 
     #[cold]
-    fn pass(&mut self, hub: &mut Hub, skipped: Skipped) {
+    pub(super) fn pass(&mut self, hub: &mut Hub, skipped: Skipped) {
         let entry = |id: MessageId| (id.ledger_id, id.entry_id);
         match skipped {
             Skipped::Member { id, permits } => {

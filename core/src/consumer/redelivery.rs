@@ -38,7 +38,9 @@ impl Part {
         if self.seek.is_some() {
             return;
         }
-        let entries = self.nacks.take_due(hub.now.mono);
+        let messages = self.nacks.take_due(hub.now.mono);
+        // The broker redelivers whole entries.
+        let entries = self.sort_given_back(hub, messages);
         match entries.is_empty() {
             true => {}
             // A cursor that is read in order can only go back as a whole.
@@ -67,6 +69,16 @@ impl Part {
     /// Has everything that is not acknowledged delivered again.
     pub(crate) fn redeliver_all(&mut self, hub: &mut Hub) {
         if !self.persistent || self.seek.is_some() {
+            return;
+        }
+        if let Some(letters) = &self.dead_letters {
+            // What waits here was not delivered: it stays, so that it does not count as redelivered.
+            let mut messages = self.nacks.take_all();
+            messages.extend(letters.held());
+            let entries = self.sort_given_back(hub, messages);
+            if !entries.is_empty() {
+                self.redeliver(hub, &entries);
+            }
             return;
         }
         let connection = self.attach.connection();

@@ -184,6 +184,9 @@ impl Part {
         self.permits.settled(queued);
         self.acks.clear();
         self.nacks.clear();
+        if let Some(letters) = &mut self.dead_letters {
+            letters.clear();
+        }
         self.last_id.cached = None;
         self.newest = None;
         self.reading = Reading::new(Some(to), self.config.start_message_id_inclusive);

@@ -75,6 +75,8 @@ impl Consumer<'_> {
     }
 
     /// Has everything that is not acknowledged delivered again, now. What is queued here is dropped and comes again.
+    ///
+    /// With a dead letter policy, messages whose last delivery it was go to the dead letter topic, and what is queued stays.
     pub fn redeliver_unacknowledged(&mut self, now: Now) {
         self.hub.enter(now);
         self.consumers.redeliver_unacknowledged(self.hub, self.id);
@@ -114,6 +116,8 @@ impl Consumer<'_> {
 
     /// Writes the acknowledgements that wait and ends the consumer: `Event::Closed` follows, within the operation timeout.
     ///
+    /// Dead letters that have no receipt yet are waited for first, for half of that time; what is then without one, and what
+    /// was not sent, is not acknowledged and goes to the next consumer.
     /// A durable subscription whose acknowledgements wait for a lost connection reconnects first. Errors, in the event:
     /// `Timeout` when the connection was not back in time, with how many acknowledgements are lost, or when the broker did
     /// not answer; what is final, such as `TopicNotFound`.

@@ -193,7 +193,7 @@ pub(crate) fn single_send(
         null_value: message.null_value,
         compression: codec,
         uncompressed_size: (codec != Compression::None).then_some(size as u32),
-        schema_version: identity.schema_version(),
+        schema_version: message.schema_version.as_deref().or(identity.schema_version()),
         ..Metadata::default()
     };
     identity.check_size(metadata.encoded_len() + body.len())?;

@@ -19,7 +19,7 @@ use crate::config::ProducerConfig;
 use crate::connection::RequestKind;
 use crate::error::{Error, ErrorKind};
 use crate::hub::{Hub, Owner, Ticket};
-use crate::io::{ConnId, Event, HandleId, ProducerId, StateChange};
+use crate::io::{ConnId, ConsumerId, Event, HandleId, ProducerId, StateChange};
 use crate::lookup::{Found, Lookups};
 use crate::slots::{Slot, Slots};
 use crate::time::Timer;
@@ -83,10 +83,24 @@ impl Producers {
         lookups: &mut Lookups,
         config: ProducerConfig,
     ) -> Result<ProducerId, Error> {
+        self.create_for(hub, lookups, config, None)
+    }
+
+    /// Creates a producer for the application, or one that a consumer has for itself.
+    pub(crate) fn create_for(
+        &mut self,
+        hub: &mut Hub,
+        lookups: &mut Lookups,
+        config: ProducerConfig,
+        owner: Option<ConsumerId>,
+    ) -> Result<ProducerId, Error> {
         config.validate()?;
         let topic = topic_name(&config.topic, "creating a producer")?;
         let slot = self.handles.insert_with(|slot| Handle::new(hub, ProducerId(slot), config, topic));
         let id = ProducerId(slot);
+        if let Some(owner) = owner {
+            hub.own_producers.insert(id, owner);
+        }
         self.ask_partitions(hub, lookups, id);
         Ok(id)
     }
@@ -291,9 +305,12 @@ impl Producers {
 
     // The end.
 
+    /// Closes the application's producers. Those that consumers have for themselves end with them.
     pub(crate) fn close_all(&mut self, hub: &mut Hub) {
-        for slot in self.handles.keys() {
-            self.close(hub, ProducerId(slot), None);
+        for id in self.handles.keys().into_iter().map(ProducerId) {
+            if !hub.own_producers.contains_key(&id) {
+                self.close(hub, id, None);
+            }
         }
     }
 
@@ -322,6 +339,17 @@ impl Producers {
             self.fail_pending(hub, slot, &cause);
         }
         self.finish_close(hub, id);
+    }
+
+    /// Ends a producer that takes too long to open, with what was in the way where that is known.
+    pub(crate) fn give_up(&mut self, hub: &mut Hub, id: ProducerId, error: Error) {
+        let Some(handle) = self.handles.get(id.0) else { return };
+        let mut parts = handle.parts.iter().filter_map(|slot| self.parts.get(*slot));
+        let error = match parts.find(|p| !p.attach.tries.succeeded) {
+            Some(part) => part.attach.tries.verdict(error),
+            None => handle.tries.verdict(error),
+        };
+        self.close(hub, id, Some(error));
     }
 
     fn finish_close(&mut self, hub: &mut Hub, id: ProducerId) {

@@ -129,6 +129,7 @@ impl Part {
                 AccessMode::ExclusiveWithFencing => proto::ProducerAccessMode::ExclusiveWithFencing,
             } as i32),
             topic_epoch: self.topic_epoch,
+            initial_subscription_name: config.initial_subscription.clone(),
             ..proto::CommandProducer::default()
         };
         let request = hub.request(id, ticket, RequestKind::Producer, timeout, |request_id| {
@@ -200,6 +201,7 @@ impl Part {
         let sequence = message.sequence_id.unwrap_or(next);
         let alone = !config.batching.enabled
             || message.deliver_at_time.is_some()
+            || message.schema_version.is_some()
             || (memory >= config.batching.max_bytes.min(self.identity.max_message_size / 2)
                 && !batch::fits_batch(message, sequence, &self.identity));
         if alone {

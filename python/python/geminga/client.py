@@ -202,7 +202,8 @@ class Client:
           reported by ``sys.unraisablehook``; the message stays unacknowledged.
         - ``receiver_queue_size``: messages asked for ahead of the application; 0 asks for one at each receive.
         - ``negative_ack_redelivery_delay_ms``: milliseconds before a negatively acknowledged message comes again.
-        - ``batch_receive_policy``, ``key_shared_policy``: see there. ``properties``: dict of str to str, shown in topic statistics.
+        - ``batch_receive_policy``, ``key_shared_policy``, ``dead_letter_policy``: see there.
+        - ``properties``: dict of str to str, shown in topic statistics.
 
         Raises what the broker refuses it for (ConsumerBusy, TopicNotFound, AuthorizationError), Timeout, InvalidTopicName.
         """
@@ -385,12 +386,15 @@ class Client:
         if replicate_subscription_state_enabled:
             raise _not_yet("replicate_subscription_state_enabled")
         _refuse_encryption(crypto_key_reader, crypto_failure_action)
-        if dead_letter_policy is not None:
+        shared = options["consumer_type"] in (ConsumerType.Shared, ConsumerType.KeyShared)
+        if dead_letter_policy is not None and not shared:
             warnings.warn(
-                "dead_letter_policy has no effect in this version of geminga: messages are redelivered without limit",
+                f"dead_letter_policy has no effect on {options['consumer_type']}: brokers count redeliveries on Shared and "
+                "KeyShared only",
                 RuntimeWarning,
                 stacklevel=3,
             )
+            dead_letter_policy = None
         sticky = None
         if key_shared_policy is not None:
             if key_shared_policy.allow_out_of_order_delivery:
@@ -401,6 +405,7 @@ class Client:
             **options,
             "properties": _properties(properties),
             "sticky_ranges": sticky,
+            "dead_letter_policy": dead_letter_policy and dead_letter_policy._native(),
             "batch_receive_policy": (batch_receive_policy or _DEFAULT_BATCH).policy(),
             "schema": _schema.native(schema),
         }

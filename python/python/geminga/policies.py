@@ -30,9 +30,19 @@ class ConsumerBatchReceivePolicy:
 
 
 class ConsumerDeadLetterPolicy:
-    """Where a message goes that was redelivered too often. This version keeps redelivering it, and warns when subscribing.
+    """Where a message goes that the application gives back again and again, on Shared and KeyShared subscriptions.
+
+    - A message is delivered ``max_redeliver_count + 1`` times. Given back once more, by ``negative_acknowledge`` when its delay
+      is over or by ``redeliver_unacknowledged_messages``, it is sent to the dead letter topic and acknowledged with the receipt.
+    - The copy keeps payload, keys, event time and properties. Its properties ``REAL_TOPIC`` and ``ORIGIN_MESSAGE_ID`` say where
+      it came from: the topic or partition, and the id as ledger:entry:partition, with :index in a batch.
+    - What cannot be sent stays unacknowledged and is tried again; a record at WARNING of the log says so.
+    - On Exclusive and Failover brokers don't count redeliveries: the policy has no effect there, and subscribing warns.
 
     Raises ValueError when ``max_redeliver_count`` is below 1.
+
+    >>> ConsumerDeadLetterPolicy(3, initial_subscription_name="keep").max_redeliver_count
+    3
     """
 
     def __init__(self, max_redeliver_count, dead_letter_topic=None, initial_subscription_name=None):
@@ -56,6 +66,9 @@ class ConsumerDeadLetterPolicy:
     def initial_subscription_name(self):
         """A subscription to create on the dead letter topic, so that it keeps its messages; None for none."""
         return self._initial_subscription_name
+
+    def _native(self):
+        return self._max_redeliver_count, self._dead_letter_topic or None, self._initial_subscription_name or None
 
     def policy(self):
         """The policy itself."""
