@@ -9,6 +9,7 @@ import uuid
 
 import geminga
 import pytest
+from geminga.testing import EmbeddedBroker
 
 #: How long a message may take to come, and how long none must come. Milliseconds.
 SOON = 10_000
@@ -45,6 +46,42 @@ def partitioned(admin, topic):
     """A topic with three partitions."""
     admin("PUT", topic.replace("://", "/") + "/partitions", "3")
     return topic
+
+
+class LabBroker:
+    """A standalone Pulsar, by the lab's executable that GEMINGA_LAB names."""
+
+    def __init__(self, home):
+        self._command = [os.environ["GEMINGA_LAB"], "--home", str(home)]
+        exports = self._run("start", "standalone").split()
+        variables = dict(word.split("=", 1) for word in exports if "=" in word)
+        self.service_url, self.admin_url = variables["GEMINGA_BROKER_URL"], variables["GEMINGA_ADMIN_URL"]
+
+    def restart(self):
+        """Kills it and starts it again with its data."""
+        self._run("restart", "standalone")
+
+    def stop(self):
+        self._run("stop")
+
+    def _run(self, *arguments):
+        return subprocess.run([*self._command, *arguments], check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+@pytest.fixture(scope="session")
+def own_broker(tmp_path_factory):
+    """A broker that a test may restart: embedded, or a real one where the others use a real one."""
+    if not os.environ.get("GEMINGA_BROKER_URL"):
+        with EmbeddedBroker() as broker:
+            yield broker
+    elif not os.environ.get("GEMINGA_LAB"):
+        pytest.skip("GEMINGA_LAB names no program that starts a real broker")
+    else:
+        broker = LabBroker(tmp_path_factory.mktemp("lab"))
+        try:
+            yield broker
+        finally:
+            broker.stop()
 
 
 @pytest.fixture

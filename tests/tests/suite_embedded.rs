@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use geminga_broker::net::{Config, EmbeddedBroker};
 use geminga_tests::lab::Site;
-use geminga_tests::suite::{self, Place};
+use geminga_tests::suite::{self, Kind, Place};
 
 geminga_tests::suite!(crate::on_the_embedded_broker);
 
@@ -16,7 +16,7 @@ fn on_the_embedded_broker(name: &str, behaviour: impl AsyncFnOnce(&Place) -> Res
         admin_url: broker.admin_url().context("it listens by default")?.to_owned(),
         token: None,
     };
-    let place = Place::new(&site, "public/suite", name);
+    let place = Place::new(Kind::Embedded, &site, "public/suite", name);
     place.prepare()?;
     suite::play(&place, behaviour)
 }

@@ -1,6 +1,6 @@
 //! The lab of real brokers as another program: started, asked where its brokers are, and ended with this one.
 
-use crate::repo;
+use crate::repo::{self, Workspace};
 use crate::shell::Shell;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -11,6 +11,13 @@ use std::process::Child;
 /// The lab's own command line; also behind `cargo xtask lab`.
 pub(crate) fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Shell {
     Shell::cargo(["run", "--quiet", "-p", "geminga-tests", "--bin", "geminga-lab", "--"]).args(arguments)
+}
+
+/// The lab's executable, built, for tests that start brokers of their own. Errors: it does not compile.
+pub(crate) fn executable() -> Result<String> {
+    Shell::cargo(["build", "--quiet", "-p", "geminga-tests", "--bin", "geminga-lab"]).run()?;
+    let path = Workspace::read()?.target_directory().join("debug/geminga-lab");
+    Ok(path.display().to_string())
 }
 
 /// One of the lab's variables. Errors: it has none of that name.

@@ -114,6 +114,14 @@ pub(crate) fn test(workspace: &Workspace) -> Vec<Part> {
         let needs = [Need::Python, Need::RecentPython];
         let about = "the Python package: wheels built, installed into clean environments and tested there";
         parts.push(Part::new("python-package", about, &needs, |_| python_package::test(&[])));
+        let needs = [Need::Python, Need::RecentPython, Need::Java];
+        let about = "the same tests of the Python package on a real broker";
+        parts.push(Part::new("python-package-real", about, &needs, |stage| {
+            let mut environment = stage.real_broker()?;
+            // Some tests restart a broker, which has to be one of their own.
+            environment.push(("GEMINGA_LAB".to_owned(), held_lab::executable()?));
+            python_package::test(&environment)
+        }));
     }
     for target in targets.into_iter().filter(|name| name.starts_with("real_")) {
         let about = "tests against a real Apache Pulsar";

@@ -2,7 +2,7 @@
 
 use super::{Place, eventually, take, text};
 use anyhow::Result;
-use geminga::{Batching, Consumer, OutgoingMessage, Producer};
+use geminga::{Batching, Consumer, HashingScheme, OutgoingMessage, Producer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -29,6 +29,33 @@ pub async fn a_key_stays_on_its_partition_and_in_order(place: &Place) -> Result<
         assert!(partitions.values().all(|found| found.len() == 1), "{partitions:?}");
         let used: BTreeSet<_> = partitions.values().flatten().collect();
         assert!(used.len() > 1, "twenty keys share a partition");
+    }
+    Ok(())
+}
+
+/// As `surfaces/partitions.tsv` says, which was taken from those clients.
+pub async fn each_hashing_scheme_picks_the_partition_of_other_clients(place: &Place) -> Result<()> {
+    let client = place.client()?;
+    let topic = partitioned(place, 5).await?;
+    let mut rows = Vec::new();
+    for row in include_str!("../../surfaces/partitions.tsv").lines().filter(|row| !row.starts_with('#')) {
+        let columns: Vec<&str> = row.split('\t').collect();
+        let key: String = serde_json::from_str(columns[0])?;
+        let partitions = columns[1..].iter().map(|column| column.parse()).collect::<Result<Vec<i32>, _>>()?;
+        rows.push((key, partitions));
+    }
+    let schemes = [HashingScheme::JavaStringHash, HashingScheme::Murmur3_32Hash, HashingScheme::BoostHash];
+    for batching in [Batching::off(), Batching::default()] {
+        for (column, scheme) in schemes.into_iter().enumerate() {
+            let producer = client.producer(&topic).batching(batching).hashing_scheme(scheme).create().await?;
+            let mut receipts = Vec::new();
+            for (key, _) in &rows {
+                receipts.push(producer.enqueue(OutgoingMessage::new("").with_key(key)).await?);
+            }
+            for (receipt, (key, partitions)) in receipts.into_iter().zip(&rows) {
+                assert_eq!(receipt.await?.partition, partitions[column], "{key:?} by {scheme:?}");
+            }
+        }
     }
     Ok(())
 }

@@ -3,8 +3,10 @@
 use super::{Place, eventually, next, nothing_more, take, text, texts};
 use anyhow::Result;
 use futures::future::try_join_all;
-use geminga::{Batching, InitialPosition, OutgoingMessage, StateChange};
+use geminga::{Batching, Client, Consumer, InitialPosition, OutgoingMessage, StateChange};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The topic is unloaded again and again while messages flow; nothing is lost, doubled or out of order.
@@ -94,6 +96,54 @@ pub async fn a_partitioned_topic_survives_the_unload_of_its_namespace(place: &Pl
             assert!(numbers.last().is_none_or(|last| *last < number), "{number} after {numbers:?}");
             numbers.push(number);
         }
+    }
+    Ok(())
+}
+
+/// It crashes and comes back while messages flow; what was not acknowledged when it went may come again.
+pub async fn a_broker_restart_is_a_pause_without_an_error(place: &Place) -> Result<()> {
+    let broker = place.own_broker().await?;
+    let client = Client::builder(broker.service_url()).build()?;
+    let topic = "persistent://public/default/restart";
+    let consumer = client.consumer(topic, "s").subscribe().await?;
+    // No send timeout: how long a broker takes to start is not what this is about.
+    let producer = client.producer(topic).send_timeout(None).block_if_queue_full(true).create().await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let sender = {
+        let (producer, stop) = (producer.clone(), stop.clone());
+        tokio::spawn(async move {
+            let mut receipts = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                receipts.push(producer.enqueue(receipts.len().to_string()).await?);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            producer.flush().await?;
+            anyhow::Ok(try_join_all(receipts).await?.len())
+        })
+    };
+    let mut expected = 0;
+    receive_until(&consumer, &mut expected, 100).await?;
+    let broker = broker.restart().await?;
+    receive_until(&consumer, &mut expected, 100).await?;
+    stop.store(true, Ordering::Relaxed);
+    let sent = sender.await??;
+    let left = sent - expected;
+    receive_until(&consumer, &mut expected, left).await?;
+    nothing_more(&consumer).await?;
+    client.close().await?;
+    drop(broker);
+    Ok(())
+}
+
+/// Takes numbers until `more` new ones have come: in order, each after all before it.
+async fn receive_until(consumer: &Consumer, expected: &mut usize, more: usize) -> Result<()> {
+    let end = *expected + more;
+    while *expected < end {
+        let message = next(consumer).await?;
+        let number: usize = text(&message).parse()?;
+        assert!(number <= *expected, "{number} came before {expected}");
+        *expected = (number + 1).max(*expected);
+        consumer.acknowledge(&message)?;
     }
     Ok(())
 }

@@ -1,20 +1,33 @@
 //! Where behaviours are played, and what they have in common: names, clients, waiting for messages.
 
-use crate::lab::{Admin, Site};
+use crate::lab::{Admin, Lab, Site};
 use anyhow::{Context, Result, ensure};
 use geminga::{Client, ClientBuilder, Consumer, Message, OperationRetries, Reader};
+use geminga_broker::NodeId;
+use geminga_broker::net::{Config, EmbeddedBroker};
 use std::time::{Duration, Instant};
 
 /// How long a fact may take to come true. Nothing takes that long unless it is broken.
 const LONG: Duration = Duration::from_secs(30);
 /// How long we listen before we believe that nothing comes.
 const QUIET: Duration = Duration::from_millis(400);
-/// How long a whole behaviour may take.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long a whole behaviour may take. A real broker that starts twice takes a minute of it on a busy machine.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Which broker a behaviour is played on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Ours, in this process.
+    Embedded,
+    /// Apache Pulsar.
+    Real,
+}
 
 /// A broker, and a part of it that belongs to one behaviour.
 #[derive(Clone, Debug)]
 pub struct Place {
+    /// Which broker it is.
+    pub kind: Kind,
     /// Where the broker is.
     pub site: Site,
     /// `TENANT/NAMESPACE` for this behaviour's topics; others may use it too.
@@ -27,8 +40,9 @@ pub struct Place {
 
 impl Place {
     /// A place at `site` in the namespaces `PREFIX` and `PREFIX-dedup`, which [`Place::prepare`] makes.
-    pub fn new(site: &Site, prefix: &str, name: &str) -> Self {
+    pub fn new(kind: Kind, site: &Site, prefix: &str, name: &str) -> Self {
         Self {
+            kind,
             site: site.clone(),
             namespace: prefix.to_owned(),
             deduplicated: format!("{prefix}-dedup"),
@@ -65,6 +79,19 @@ impl Place {
         Client::builder(&self.site.service_url)
     }
 
+    /// Another broker of the same kind, for this behaviour alone.
+    pub async fn own_broker(&self) -> Result<OwnBroker> {
+        if self.kind == Kind::Embedded {
+            return Ok(OwnBroker::Embedded(EmbeddedBroker::start(Config::default()).await?));
+        }
+        let start = || {
+            let mut lab = Lab::scratch("restart")?;
+            let site = lab.standalone()?;
+            Ok(OwnBroker::Real(lab, site))
+        };
+        tokio::task::spawn_blocking(start).await.context("starting the lab panicked")?
+    }
+
     /// Calls the admin API, which blocks, without keeping the client's tasks from running.
     pub async fn admin<R: Send + 'static>(
         &self,
@@ -72,6 +99,41 @@ impl Place {
     ) -> Result<R> {
         let admin = self.site.admin();
         tokio::task::spawn_blocking(move || call(admin)).await.context("the admin call panicked")?
+    }
+}
+
+/// A broker that may be restarted, since nobody else uses it.
+pub enum OwnBroker {
+    /// Ours.
+    Embedded(EmbeddedBroker),
+    /// A standalone Pulsar.
+    Real(Lab, Site),
+}
+
+impl OwnBroker {
+    /// Where it is, before and after a restart.
+    pub fn service_url(&self) -> &str {
+        match self {
+            Self::Embedded(broker) => broker.service_url(),
+            Self::Real(_, site) => &site.service_url,
+        }
+    }
+
+    /// Crashes and comes back with what was stored. Errors: it does not.
+    pub async fn restart(self) -> Result<Self> {
+        match self {
+            Self::Embedded(broker) => {
+                broker.with(|cluster, now| cluster.restart_node(now, NodeId(0)));
+                Ok(Self::Embedded(broker))
+            }
+            Self::Real(mut lab, site) => {
+                let restart = move || {
+                    lab.restart("standalone")?;
+                    Ok(Self::Real(lab, site))
+                };
+                tokio::task::spawn_blocking(restart).await.context("restarting the lab panicked")?
+            }
+        }
     }
 }
 

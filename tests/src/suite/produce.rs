@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use geminga::{
     Batching, Compression, InitialPosition, Message, MessageId, OutgoingMessage, Position, ProducerBuilder,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CODECS: [Compression; 5] =
     [Compression::None, Compression::Lz4, Compression::Zlib, Compression::Zstd, Compression::Snappy];
@@ -49,6 +49,40 @@ pub async fn every_way_of_sending_stores_in_order(place: &Place) -> Result<()> {
         assert_eq!(texts(&messages), (0..100).map(|i| i.to_string()).collect::<Vec<_>>());
         assert_eq!(messages.iter().map(Message::message_id).collect::<Vec<_>>(), ids);
         nothing_more(&consumer).await?;
+    }
+    Ok(())
+}
+
+/// Its number of messages, its bytes, or its delay.
+pub async fn a_batch_goes_when_its_first_limit_is_reached(place: &Place) -> Result<()> {
+    // Close to the send timeout, which is the most that is allowed, and far beyond what anything here takes.
+    const NEVER: Duration = Duration::from_secs(29);
+    let (client, topic) = (place.client()?, place.topic("t"));
+    let wide = Batching { enabled: true, max_messages: 1000, max_bytes: 1 << 20, max_publish_delay: NEVER };
+    let limits = [
+        (Batching { max_messages: 10, ..wide }, 10),
+        (Batching { max_bytes: 4096, ..wide }, 50),
+        (Batching { max_publish_delay: Duration::from_millis(300), ..wide }, 30),
+    ];
+    for (limits, count) in limits {
+        let producer = client.producer(&topic).batching(limits).create().await?;
+        let began = Instant::now();
+        let mut receipts = Vec::new();
+        for _ in 0..count {
+            receipts.push(producer.enqueue(vec![7; 100]).await?);
+        }
+        let first = receipts.remove(0).await?;
+        assert!(began.elapsed() < NEVER / 2, "{limits:?}: it waited for another limit");
+        assert!(first.batch_size > 1, "{limits:?}: {first}");
+        if limits.max_messages == 10 {
+            assert_eq!(first.batch_size, 10);
+        } else if limits.max_bytes == 4096 {
+            assert!((20..=41).contains(&first.batch_size), "{first}");
+        } else {
+            assert_eq!(first.batch_size, 30);
+            assert!(began.elapsed() >= Duration::from_millis(290), "after {:?}", began.elapsed());
+        }
+        producer.flush().await?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::{Place, eventually, next, nothing_more, take, text, texts};
 use anyhow::{Context, Result};
 use geminga::{Batching, Client, InitialPosition, MessageId, OutgoingMessage, Position, Producer, Reader};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One batch for all that is sent before a flush.
 const ONE_BATCH: Batching = Batching {
@@ -12,6 +12,28 @@ const ONE_BATCH: Batching = Batching {
     max_bytes: 128 << 10,
     max_publish_delay: Duration::from_secs(10),
 };
+
+/// It ends near its limit, and the next message is received all the same.
+pub async fn a_receive_that_times_out_loses_nothing(place: &Place) -> Result<()> {
+    let (client, topic) = (place.client()?, place.topic("t"));
+    let consumer = client.consumer(&topic, "s").subscribe().await?;
+    let reader = client.reader(&topic, Position::Earliest).create().await?;
+    let producer = client.producer(&topic).create().await?;
+    let time = Duration::from_millis(200);
+    for i in 0..5 {
+        let began = Instant::now();
+        assert!(consumer.receive_timeout(time).await?.is_none());
+        assert!(reader.next_timeout(time).await?.is_none());
+        assert!(began.elapsed() >= 2 * time, "after {:?}", began.elapsed());
+        for _ in 0..20 {
+            assert!(consumer.receive_timeout(Duration::ZERO).await?.is_none());
+        }
+        producer.send(i.to_string()).await?;
+        assert_eq!(text(&next(&consumer).await?), i.to_string());
+        assert_eq!(text(&next(&reader).await?), i.to_string());
+    }
+    Ok(())
+}
 
 /// From the earliest on: everything. From the latest on: what is sent from now on.
 pub async fn a_reader_starts_at_either_end(place: &Place) -> Result<()> {

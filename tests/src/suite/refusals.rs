@@ -3,7 +3,7 @@
 use super::{Place, next, take, text};
 use anyhow::Result;
 use futures::future::try_join_all;
-use geminga::{Batching, Compression, ErrorKind, OperationRetries, OutgoingMessage, Position};
+use geminga::{Batching, Client, Compression, ErrorKind, OperationRetries, OutgoingMessage, Position};
 use std::time::{Duration, Instant};
 
 /// An error that hands the message back, or a wait for room.
@@ -36,6 +36,34 @@ pub async fn a_full_queue_fails_or_waits(place: &Place) -> Result<()> {
     for (i, message) in take(&reader, 200).await?.iter().enumerate() {
         assert_eq!(text(message), i.to_string());
     }
+    Ok(())
+}
+
+/// The limit is for the payload with its metadata, so the largest payload is a little below it.
+pub async fn the_largest_payload_passes_and_a_byte_more_is_refused(place: &Place) -> Result<()> {
+    const LIMIT: usize = 5 * 1024 * 1024;
+    let (client, topic) = (place.client()?, place.topic("t"));
+    let reader = client.reader(&topic, Position::Earliest).create().await?;
+    let producer = client.producer(&topic).batching(Batching::off()).create().await?;
+    let (mut passes, mut refused) = (LIMIT - 1024, LIMIT);
+    while refused - passes > 1 {
+        let size = passes.midpoint(refused);
+        match producer.send(vec![1; size]).await {
+            Ok(_) => passes = size,
+            Err(error) if error.kind() == ErrorKind::MessageTooBig => refused = size,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    assert!(passes > LIMIT - 200, "{passes}");
+    let payload: Vec<u8> = (0..passes).map(|i| (i % 251) as u8).collect();
+    let id = producer.send(payload.clone()).await?;
+    let error = producer.send(vec![1; refused]).await.err().map(|error| error.kind());
+    assert_eq!(error, Some(ErrorKind::MessageTooBig));
+    producer.send("after").await?;
+    reader.seek(Position::Id(id)).await?;
+    assert_eq!(text(&next(&reader).await?), "after");
+    let inclusive = client.reader(&topic, Position::Id(id)).start_message_id_inclusive(true).create().await?;
+    assert!(next(&inclusive).await?.payload()[..] == payload[..], "it arrives whole");
     Ok(())
 }
 
@@ -94,6 +122,32 @@ pub async fn a_namespace_that_does_not_exist_is_a_clear_error(place: &Place) -> 
             assert_eq!(error.kind(), ErrorKind::TopicNotFound, "{error}");
             assert!(error.to_string().contains(&topic), "{error}");
         }
+    }
+    Ok(())
+}
+
+/// When the operation timeout is over; it is worth trying again, and names topic and address.
+pub async fn an_unreachable_broker_is_a_clear_error(_: &Place) -> Result<()> {
+    let time = Duration::from_secs(1);
+    // Nobody listens on this port, which is reserved.
+    let client = Client::builder("pulsar://127.0.0.1:1")
+        .operation_timeout(time)
+        .operation_retries(OperationRetries::within_operation_timeout())
+        .build()?;
+    let topic = "persistent://public/default/nowhere";
+    let began = Instant::now();
+    let errors = [
+        client.producer(topic).create().await.map(drop).err(),
+        client.consumer(topic, "s").subscribe().await.map(drop).err(),
+        client.reader(topic, Position::Earliest).create().await.map(drop).err(),
+    ];
+    let took = began.elapsed();
+    assert!(3 * time <= took && took < 6 * time, "after {took:?}");
+    for error in errors {
+        let error = error.expect("nobody listens");
+        assert!(error.is_retryable(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(topic) && text.contains("127.0.0.1:1"), "{text}");
     }
     Ok(())
 }
