@@ -20,6 +20,7 @@ use crate::consumer::{BatchPolicy, Consumer, start};
 use crate::errors::IntoPython;
 use crate::executor::{self, Executor};
 use crate::fork::{self, ProcessBound};
+use crate::logs;
 use crate::message_id::MessageId;
 use crate::operation::{self, Operation, Target};
 use crate::producer::{self, Options, Producer, Sending};
@@ -63,6 +64,8 @@ struct ClientOptions {
     connection_timeout_ms: u64,
     listener_name: Option<String>,
     tls_certificate: Option<(String, String)>,
+    /// Who gets the client's records, from which Python level on; the `geminga` logger otherwise.
+    logger: Option<(Py<PyAny>, u8)>,
 }
 
 /// Settings of a producer; names and units are those of `geminga.Client.create_producer`, enums by value.
@@ -245,7 +248,7 @@ impl ClientCore {
             builder = credentials.apply(builder);
         }
         let inner = Arc::new(Inner {
-            core: builder.build().into_python()?,
+            core: logs::of_client(options.logger, || builder.build()).into_python()?,
             callbacks: Executor::new("geminga-callbacks"),
             listeners: Executor::new("geminga-listeners"),
             producers: Mutex::default(),

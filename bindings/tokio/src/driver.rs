@@ -278,6 +278,7 @@ impl Future for Driver {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let shared = this.shared.clone();
+        let _within = shared.span.enter();
         shared.bell.awake(cx.waker());
         // Whoever woke us may have left something in the shared state.
         let mut visit = true;
@@ -341,6 +342,7 @@ impl Drop for Driver {
         state.rung = false;
         state.armed = None;
         shared.release(state);
+        let _within = shared.span.enter();
         match std::thread::panicking() {
             true => tracing::error!("the client's driver panicked; a thread of its own takes over"),
             false => {

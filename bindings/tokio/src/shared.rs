@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) tokens: Option<TokenSource>,
     pub(crate) connection_timeout: Duration,
     pub(crate) events: broadcast::Sender<StateEvent>,
+    /// What the client logs is within it, so that a subscriber can tell clients apart.
+    pub(crate) span: tracing::Span,
 }
 
 /// States that a lagging listener may fall behind before it misses the oldest.
@@ -47,6 +49,7 @@ impl Shared {
             tokens,
             connection_timeout,
             events: broadcast::Sender::new(EVENTS_KEPT),
+            span: tracing::error_span!(parent: None, "client"),
         })
     }
 
@@ -89,9 +92,13 @@ impl Shared {
         for waker in wakes {
             // It is code of somebody's runtime: if it panics, the others are woken all the same.
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                tracing::error!("a waker panicked");
+                tracing::error!(parent: &self.span, "a waker panicked");
             }
         }
+        if news.is_empty() {
+            return;
+        }
+        let _within = self.span.enter();
         for news in &news {
             if let News::State(event) = news {
                 // Without listeners nobody misses it.

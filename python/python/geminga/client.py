@@ -38,7 +38,8 @@ class Client:
     - ``operation_timeout_seconds``: how long opening, closing and asking may take.
     - ``use_tls``, ``tls_trust_certs_file_path`` (PEM), ``tls_certificate_file_path`` with ``tls_private_key_file_path`` (PEM). The broker's
       certificate must be for the host name connected to; only ``tls_allow_insecure_connection`` turns that off.
-    - ``logger``: a ``logging.Logger``, ``ConsoleLogger`` or ``FileLogger`` that gets the records of the ``geminga`` logger too.
+    - ``logger``: a ``logging.Logger``, ``ConsoleLogger`` or ``FileLogger`` that gets the records of this client, from its level on as it is
+      now; without one they go to the logger ``geminga``.
     - ``connection_timeout_ms``: milliseconds for TCP, TLS and the handshake. ``listener_name``: an advertised listener.
     - ``io_threads``, ``message_listener_threads``, ``stats_interval_in_seconds``: accepted and not needed.
 
@@ -86,7 +87,7 @@ class Client:
         certificate = (tls_certificate_file_path, tls_private_key_file_path)
         if (certificate[0] is None) != (certificate[1] is None):
             raise ValueError("tls_certificate_file_path and tls_private_key_file_path go together")
-        logs.start(logger)
+        client_logger = logs.start(logger)
         self._service_url = service_url
         # As in the existing client, consumers and readers stay open until they or their client are closed.
         self._held = []
@@ -101,6 +102,7 @@ class Client:
                 "connection_timeout_ms": connection_timeout_ms,
                 "listener_name": listener_name,
                 "tls_certificate": certificate if certificate[0] else None,
+                "logger": client_logger,
             },
         )
 
