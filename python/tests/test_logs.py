@@ -98,7 +98,7 @@ def test_a_file_logger_appends_to_its_file_and_a_console_logger_writes_to_stderr
     until(lambda: "closing the link" in path.read_text())
     assert path.read_text().count(" DEBUG geminga: connecting") == 1
     printed = []
-    until(lambda: printed.append(capsys.readouterr()) or any("connecting" in both.err for both in printed))
+    until(lambda: printed.append(capsys.readouterr()) or any("closing the link" in both.err for both in printed))
     assert not any(both.out for both in printed)
 
 
