@@ -164,7 +164,7 @@ impl Producer {
 
     /// Puts a message in the queue, waiting for room with `block_if_queue_full`; gives the future of its receipt.
     ///
-    /// Messages leave in the order of these calls. Errors: as for [`send`](Self::send), with the message handed back.
+    /// Messages leave in the order of these calls, of those that wait for room in the order of their first polls. Errors: as for [`send`](Self::send), with the message handed back.
     /// A future dropped before it is ready has sent nothing.
     pub fn enqueue(
         &self,
@@ -173,10 +173,10 @@ impl Producer {
         Enqueue { producer: &self.inner, message: Some(message.into()), turn: None }
     }
 
-    /// Puts a message in the queue if there is room, without waiting in any case.
+    /// Puts a message in the queue if there is room that nobody waits for, without waiting in any case.
     pub fn try_enqueue(&self, message: impl Into<OutgoingMessage>) -> Result<SendReceipt, SendError> {
         let message = message.into();
-        self.inner.client.shared.with(|state, now| state.send(self.inner.id, now, message))
+        self.inner.client.shared.with(|state, now| state.send(&self.inner, now, message, None))
     }
 
     /// Sends what waits for its batch and waits until everything sent before is settled. Errors: the first failure
@@ -255,14 +255,18 @@ impl Future for Enqueue<'_> {
         let this = &mut *self;
         let producer = this.producer;
         let message = this.message.take().expect("a future is not polled after it was ready");
-        let sent = producer.client.shared.with(|state, now| match state.send(producer.id, now, message) {
-            Err(refused) if producer.block_if_queue_full && is_full(&refused.error) => {
-                this.message = Some(*refused.message);
-                state.wait_for_room(producer.id, &mut this.turn, cx);
-                Poll::Pending
-            }
-            result => Poll::Ready(result),
-        });
+        let sent =
+            producer.client.shared.with(|state, now| match state.send(producer, now, message, this.turn) {
+                Err(refused) if producer.block_if_queue_full && is_full(&refused.error) => {
+                    this.message = Some(*refused.message);
+                    state.wait_for_room(producer.id, &mut this.turn, cx);
+                    Poll::Pending
+                }
+                result => {
+                    state.leave_room(producer.id, this.turn.take());
+                    Poll::Ready(result)
+                }
+            });
         if sent.is_ready() {
             coop.made_progress();
         }
@@ -273,7 +277,7 @@ impl Future for Enqueue<'_> {
 impl Drop for Enqueue<'_> {
     fn drop(&mut self) {
         if let Some(turn) = self.turn {
-            self.producer.client.shared.with(|state, _| state.leave_room(self.producer.id, turn));
+            self.producer.client.shared.with(|state, _| state.leave_room(self.producer.id, Some(turn)));
         }
     }
 }
@@ -292,25 +296,37 @@ fn is_full(error: &Error) -> bool {
 }
 
 impl State {
-    /// Gives a message to core, and its receipt to the sender.
+    /// Gives a message to core, and its receipt to the sender, whose `turn` it must be.
     #[inline]
-    fn send(&mut self, id: ProducerId, now: Now, message: OutgoingMessage) -> Result<SendReceipt, SendError> {
-        let mut producer = match self.producer(id) {
+    fn send(
+        &mut self,
+        sender: &ProducerRef,
+        now: Now,
+        message: OutgoingMessage,
+        turn: Option<u64>,
+    ) -> Result<SendReceipt, SendError> {
+        let waiting = self.producers.entry(sender.id.as_u64()).or_default();
+        if !waiting.room.has_turn(turn) {
+            let (doing, detail) = (format!("sending to {}", sender.topic), "others wait for room");
+            let error = Error::new(ErrorKind::ProducerQueueIsFull, doing, detail);
+            return Err(SendError { error, message: Box::new(message) });
+        }
+        let mut producer = match self.producer(sender.id) {
             Ok(producer) => producer,
             Err(error) => return Err(SendError { error, message: Box::new(message) }),
         };
         let sent = producer.send(now, message)?;
-        Ok(self.producers.entry(id.as_u64()).or_default().receipts.receipt(sent))
+        Ok(self.producers.entry(sender.id.as_u64()).or_default().receipts.receipt(sent))
     }
 
     fn wait_for_room(&mut self, id: ProducerId, turn: &mut Option<u64>, cx: &mut Context<'_>) {
         self.producers.entry(id.as_u64()).or_default().room.wait(turn, cx.waker());
     }
 
-    fn leave_room(&mut self, id: ProducerId, turn: u64) {
-        // Those who wait for room are woken all together, so nobody depends on this one.
-        if let Some(state) = self.producers.get_mut(&id.as_u64()) {
-            state.room.leave(turn);
-        }
+    /// Leaves the line, and has the next one try.
+    fn leave_room(&mut self, id: ProducerId, turn: Option<u64>) {
+        let (Some(state), Some(turn)) = (self.producers.get_mut(&id.as_u64()), turn) else { return };
+        let next = state.room.leave(turn);
+        self.wakes.extend(next);
     }
 }

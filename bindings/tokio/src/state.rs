@@ -12,7 +12,7 @@ use geminga_core::{
 use crate::clock::Clock;
 use crate::events::StateEvent;
 use crate::receipt::Receipts;
-use crate::waiters::{Alarms, IdMap, Queue, wait_in};
+use crate::waiters::{Alarms, IdMap, Line, Queue, wait_in};
 
 /// The machine, and who waits for what.
 pub(crate) struct State {
@@ -81,8 +81,8 @@ enum Phase {
 pub(crate) struct ProducerState {
     pub(crate) life: Life,
     pub(crate) receipts: Receipts,
-    /// Those who wait for room in the queue.
-    pub(crate) room: Queue,
+    /// Those who wait for room in the queue. Who sends while others wait goes behind them.
+    pub(crate) room: Line,
 }
 
 #[derive(Default)]
@@ -200,7 +200,7 @@ impl State {
             }
             Event::Writable(producer) => {
                 if let Some(state) = self.producers.get_mut(&producer.as_u64()) {
-                    self.wakes.extend(state.room.drain());
+                    self.wakes.extend(state.room.first());
                 }
             }
             Event::Readable(consumer) => {
@@ -232,7 +232,7 @@ impl State {
             HandleId::Producer(id) => {
                 let Some(state) = self.producers.get_mut(&id.as_u64()) else { return };
                 if closed {
-                    self.wakes.extend(state.room.drain());
+                    self.wakes.extend(state.room.end());
                 }
                 state.life.turn(phase, &mut self.wakes)
             }
@@ -403,7 +403,7 @@ impl State {
         let why = result.clone().err().unwrap_or_else(gone);
         for state in self.producers.values_mut() {
             state.receipts.fail_all(&why, &mut self.wakes);
-            self.wakes.extend(state.room.drain());
+            self.wakes.extend(state.room.end());
             self.wakes.append(&mut state.life.waiters);
         }
         for state in self.consumers.values_mut() {

@@ -44,7 +44,7 @@ impl Queue {
         match *key {
             Some(key) => match self.waiting.iter_mut().find(|(k, _)| *k == key) {
                 Some((_, old)) => old.clone_from(waker),
-                // Keys grow, so those who were woken together are in the order of their coming again.
+                // Keys grow from the front to the back.
                 None => {
                     let at = self.waiting.partition_point(|(k, _)| *k < key);
                     self.waiting.insert(at, (key, waker.clone()));
@@ -78,6 +78,57 @@ impl Queue {
     /// Every waker, first come first.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waker> {
         self.waiting.drain(..).map(|(_, waker)| waker)
+    }
+}
+
+/// Tasks served strictly in the order of their coming: the first keeps its place while it is woken, until it leaves.
+#[derive(Default)]
+pub(crate) struct Line {
+    next: u64,
+    /// Without a waker: woken, and not back yet.
+    waiting: VecDeque<(u64, Option<Waker>)>,
+}
+
+impl Line {
+    /// Whether nobody is before the one at `place`; without a place, whether nobody waits.
+    #[inline]
+    pub(crate) fn has_turn(&self, place: Option<u64>) -> bool {
+        match self.waiting.front() {
+            None => true,
+            Some((first, _)) => place.is_some_and(|place| place <= *first),
+        }
+    }
+
+    /// Waits, or goes on waiting, at `place`.
+    pub(crate) fn wait(&mut self, place: &mut Option<u64>, waker: &Waker) {
+        let place = *place.get_or_insert_with(|| {
+            self.next += 1;
+            self.next
+        });
+        // Places grow from the front to the back.
+        let at = self.waiting.partition_point(|(p, _)| *p < place);
+        match self.waiting.get_mut(at).filter(|(p, _)| *p == place) {
+            Some((_, Some(old))) => old.clone_from(waker),
+            Some((_, woken)) => *woken = Some(waker.clone()),
+            None => self.waiting.insert(at, (place, Some(waker.clone()))),
+        }
+    }
+
+    /// Gives up a place. Returns whom to wake: who comes first now, if it was the first that left.
+    pub(crate) fn leave(&mut self, place: u64) -> Option<Waker> {
+        let was_first = self.has_turn(Some(place));
+        self.waiting.retain(|(p, _)| *p != place);
+        if was_first { self.first() } else { None }
+    }
+
+    /// Whom to wake when there is something for the first.
+    pub(crate) fn first(&mut self) -> Option<Waker> {
+        self.waiting.front_mut()?.1.take()
+    }
+
+    /// Ends the line: the wakers of all in it, whose turn it is now all at once.
+    pub(crate) fn end(&mut self) -> impl Iterator<Item = Waker> {
+        self.waiting.drain(..).filter_map(|(_, waker)| waker)
     }
 }
 
@@ -152,14 +203,22 @@ mod tests {
     }
 
     #[test]
-    fn those_who_were_woken_together_in_vain_keep_their_order() {
-        let (mut queue, waker) = (Queue::default(), Waker::noop());
-        let mut keys = [None; 4];
-        keys.iter_mut().for_each(|key| queue.wait(key, waker));
-        assert_eq!(queue.drain().count(), 4);
-        keys[1..].iter_mut().for_each(|key| queue.wait(key, waker));
-        let order: Vec<_> = queue.waiting.iter().map(|(k, _)| Some(*k)).collect();
-        assert_eq!(order, keys[1..]);
+    fn in_a_line_the_first_keeps_its_turn_while_it_is_woken_and_newcomers_wait_behind() {
+        let (mut line, waker) = (Line::default(), Waker::noop());
+        assert!(line.has_turn(None), "nobody waits");
+        let (mut a, mut b, mut c) = (None, None, None);
+        line.wait(&mut a, waker);
+        line.wait(&mut b, waker);
+        assert!(line.first().is_some(), "a is woken");
+        assert!(line.first().is_none(), "once");
+        assert!(line.has_turn(a) && !line.has_turn(b) && !line.has_turn(None), "it is still a's turn");
+        line.wait(&mut c, waker);
+        line.wait(&mut a, waker);
+        assert!(line.leave(c.unwrap()).is_none(), "the first is not concerned");
+        assert!(line.leave(a.unwrap()).is_some(), "b is next");
+        assert!(line.has_turn(b) && !line.has_turn(None));
+        assert_eq!(line.end().count(), 0, "b is awake");
+        assert!(line.has_turn(None));
     }
 
     #[test]

@@ -2,10 +2,19 @@
 
 mod support;
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use geminga::{Batching, Client, ErrorKind, OutgoingMessage};
 use support::{broker, stored};
+use tokio::time::timeout;
+
+/// Polls once, and says whether it has to be polled again.
+async fn pending<F: Future>(mut future: Pin<&mut F>) -> bool {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+}
 
 #[tokio::test]
 async fn a_sent_message_is_stored_when_its_send_returns() {
@@ -97,6 +106,35 @@ async fn with_block_if_queue_full_many_senders_wait_for_room_and_all_get_it() {
 }
 
 #[tokio::test]
+async fn who_waits_for_room_goes_before_whoever_comes_later() {
+    let broker = broker().await;
+    let client = Client::new(broker.service_url()).unwrap();
+    let builder = client.producer("t").max_pending_messages(1).block_if_queue_full(true);
+    let producer = builder.create().await.unwrap();
+    let first = producer.enqueue("0").await.unwrap();
+    let mut waiting: Vec<_> = (1..=20).map(|i| Box::pin(producer.enqueue(i.to_string()))).collect();
+    for enqueue in &mut waiting {
+        assert!(pending(enqueue.as_mut()).await, "no room");
+    }
+    first.await.unwrap();
+    // There is room now, but it is another's.
+    let refused = producer.try_enqueue("too early").unwrap_err();
+    assert_eq!(refused.error.kind(), ErrorKind::ProducerQueueIsFull);
+    waiting.push(Box::pin(producer.enqueue("21".to_owned())));
+    // However they are polled: the last ones first, and each only once more by itself.
+    for enqueue in waiting[1..].iter_mut().rev() {
+        assert!(pending(enqueue.as_mut()).await, "not before the first");
+    }
+    // One that gives up is no hindrance to those behind it.
+    drop(waiting.remove(4));
+    let receipts = timeout(Duration::from_secs(10), futures::future::join_all(waiting)).await.unwrap();
+    receipts.into_iter().for_each(|receipt| drop(receipt.unwrap()));
+    producer.flush().await.unwrap();
+    let order: Vec<String> = (0..=21).filter(|i| *i != 5).map(|i| i.to_string()).collect();
+    assert_eq!(stored(&broker, producer.topic()), order);
+}
+
+#[tokio::test]
 async fn an_enqueue_dropped_while_it_waits_for_room_sends_nothing() {
     let broker = broker().await;
     let client = Client::new(broker.service_url()).unwrap();
@@ -110,10 +148,8 @@ async fn an_enqueue_dropped_while_it_waits_for_room_sends_nothing() {
     let producer = builder.create().await.unwrap();
     let first = producer.enqueue("a").await.unwrap();
     {
-        let mut waiting = std::pin::pin!(producer.enqueue("lost"));
-        let pending =
-            std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx).is_pending()));
-        assert!(pending.await, "no room");
+        let waiting = std::pin::pin!(producer.enqueue("lost"));
+        assert!(pending(waiting).await, "no room");
     }
     first.await.unwrap();
     drop(producer.enqueue("c").await.unwrap());
