@@ -55,7 +55,7 @@ enum Outcome {
 enum Whom {
     Callback(Py<PyAny>),
     /// An asyncio future; those of one loop are completed together.
-    Future(Target),
+    Future(Py<Target>),
     /// Somebody who waits until all before it are told.
     Barrier(oneshot::Sender<()>),
 }
@@ -76,7 +76,7 @@ impl Callbacks {
     }
 
     /// Completes an asyncio future when the receipt is there, or with why there will be none.
-    pub(crate) fn complete(&self, enqueued: Result<SendReceipt, Error>, target: Target) {
+    pub(crate) fn complete(&self, enqueued: Result<SendReceipt, Error>, target: Py<Target>) {
         let outcome = match enqueued {
             Ok(receipt) => Outcome::Open(receipt),
             Err(error) => Outcome::Known(Err(error)),
@@ -163,7 +163,7 @@ impl Job for Queue {
         let mut futures = Futures::default();
         for (outcome, whom) in self.take_ready(waker) {
             match whom {
-                Whom::Future(target) => futures.add(py, target, outcome),
+                Whom::Future(target) => futures.add(py, target.get(), outcome),
                 Whom::Callback(callback) => call(py, callback.bind(py), outcome),
                 // Whoever waited may have given up.
                 Whom::Barrier(waiter) => drop(waiter.send(())),
@@ -181,13 +181,13 @@ struct Futures {
 }
 
 impl Futures {
-    fn add(&mut self, py: Python<'_>, target: Target, outcome: Result<CoreId, Error>) {
+    fn add(&mut self, py: Python<'_>, target: &Target, outcome: Result<CoreId, Error>) {
         if self.event_loop.as_ref().is_some_and(|ours| !ours.is(&target.event_loop)) {
             self.finish(py);
         }
-        self.event_loop = Some(target.event_loop);
+        self.event_loop.get_or_insert_with(|| target.event_loop.clone_ref(py));
         let outcome = outcome.into_python().and_then(|id| Ok(Py::new(py, MessageId(id))?.into_any()));
-        self.outcomes.push((target.future, outcome));
+        self.outcomes.push((target.future.clone_ref(py), outcome));
     }
 
     fn finish(&mut self, py: Python<'_>) {

@@ -16,7 +16,7 @@ use geminga::{
 use pyo3::prelude::*;
 
 use crate::auth::Credentials;
-use crate::consumer::{BatchPolicy, Consumer, start};
+use crate::consumer::{BatchPolicy, Consumer};
 use crate::errors::IntoPython;
 use crate::executor::{self, Executor};
 use crate::fork::{self, ProcessBound};
@@ -25,6 +25,7 @@ use crate::message_id::MessageId;
 use crate::operation::{self, Operation, Target};
 use crate::producer::{self, Options, Producer, Sending};
 use crate::reader::Reader;
+use crate::receiving::start;
 use crate::waiting::{wait, wait_within};
 
 /// How long the end of the interpreter waits for messages on their way, and then for each client to close.
@@ -318,8 +319,7 @@ impl ClientCore {
     fn _create_producer(
         &self,
         py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
+        target: Py<Target>,
         topic: &str,
         options: ProducerOptions,
     ) -> PyResult<Operation> {
@@ -327,7 +327,7 @@ impl ClientCore {
         let (executor, client) = (inner.callbacks.clone(), inner.core.clone());
         let config = Self::producer_config(topic, &options);
         let create = async move { client.create_producer(config).await };
-        operation::start(py, &executor, Target { event_loop, future }, create, move |py, core| {
+        operation::start(py, &executor, target, create, move |py, core| {
             Ok(Py::new(py, Inner::producer(&inner, core, options))?.into_any())
         })
     }
@@ -336,8 +336,7 @@ impl ClientCore {
     fn _subscribe(
         &self,
         py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
+        target: Py<Target>,
         topic: &str,
         subscription: &str,
         options: ConsumerOptions,
@@ -346,7 +345,7 @@ impl ClientCore {
         let (executor, client) = (inner.callbacks.clone(), inner.core.clone());
         let config = Self::consumer_config(topic, subscription, &options);
         let subscribe = async move { client.subscribe(config).await };
-        operation::start(py, &executor, Target { event_loop, future }, subscribe, move |py, core| {
+        operation::start(py, &executor, target, subscribe, move |py, core| {
             Ok(Py::new(py, inner.consumer(core, options))?.into_any())
         })
     }
@@ -355,8 +354,7 @@ impl ClientCore {
     fn _create_reader(
         &self,
         py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
+        target: Py<Target>,
         topic: &str,
         start_message_id: &MessageId,
         options: ReaderOptions,
@@ -365,36 +363,43 @@ impl ClientCore {
         let (executor, client) = (inner.callbacks.clone(), inner.core.clone());
         let config = Self::reader_config(topic, start_message_id, &options);
         let create = async move { client.create_reader(config).await };
-        operation::start(py, &executor, Target { event_loop, future }, create, move |py, core| {
+        operation::start(py, &executor, target, create, move |py, core| {
             Ok(Py::new(py, inner.reader(core, options.schema))?.into_any())
         })
     }
 
     /// `partitions` for asyncio.
-    fn _partitions(
-        &self,
-        py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
-        topic: String,
-    ) -> PyResult<Operation> {
+    fn _partitions(&self, py: Python<'_>, target: Py<Target>, topic: String) -> PyResult<Operation> {
         let inner = self.inner.get()?;
         let client = inner.core.clone();
         let ask = async move { client.partitions(&topic).await };
-        operation::start(py, &inner.callbacks, Target { event_loop, future }, ask, |py, partitions| {
+        operation::start(py, &inner.callbacks, target, ask, |py, partitions| {
             Ok(partitions.into_pyobject(py)?.into_any().unbind())
         })
     }
 
-    /// `close` for asyncio.
-    fn _close(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
+    /// Waits for messages on their way, for asyncio.
+    fn _settle(&self, py: Python<'_>, target: Py<Target>) -> PyResult<Operation> {
+        let inner = self.inner.get()?;
+        let settle = inner.settle().map(Ok);
+        operation::start(py, &inner.callbacks, target, settle, operation::none)
+    }
+
+    /// `close` for asyncio, after `_settle`.
+    fn _close(&self, py: Python<'_>, target: Py<Target>) -> PyResult<Operation> {
         let inner = self.inner.get()?.clone();
         let executor = inner.callbacks.clone();
         let close = async move {
-            inner.settle().await;
-            inner.core.close().await
+            let closed = inner.core.close().await;
+            inner.told().await;
+            closed
         };
-        operation::start(py, &executor, Target { event_loop, future }, close, operation::none)
+        operation::start(py, &executor, target, close, operation::none)
+    }
+
+    /// How long a close waits for messages on their way, in seconds.
+    fn _operation_timeout(&self) -> PyResult<f64> {
+        Ok(self.inner.get()?.operation_timeout.as_secs_f64())
     }
 
     /// Begins to close, and doesn't wait.

@@ -7,6 +7,7 @@
 //! | where | what |
 //! |---|---|
 //! | `client`, `producer`, `consumer`, `reader`, `message`, `message_id` | the classes |
+//! | `receiving` | what consumers and readers share |
 //! | `outgoing`, `auth`, `errors`, `batch_receive` | what Python gives as core takes it, and back |
 //! | `waiting` | blocking calls: asleep without the interpreter, woken by a waker, open to Ctrl-C |
 //! | `executor`, `callbacks`, `listener` | the threads that call Python, and what they call |
@@ -31,6 +32,7 @@ mod operation;
 mod outgoing;
 mod producer;
 mod reader;
+mod receiving;
 mod testing;
 mod waiting;
 
@@ -54,7 +56,7 @@ mod _geminga {
     #[pymodule_export]
     use crate::message_id::MessageId;
     #[pymodule_export]
-    use crate::operation::{_set_finish, Operation, Outcome};
+    use crate::operation::{_set_finish, Operation, Outcome, Target};
     #[pymodule_export]
     use crate::producer::Producer;
     #[pymodule_export]

@@ -24,9 +24,18 @@ pub(crate) fn _set_finish(py: Python<'_>, finish: Py<PyAny>) {
 }
 
 /// An asyncio future and the loop that it belongs to.
+#[pyclass(frozen, module = "geminga._geminga")]
 pub(crate) struct Target {
     pub(crate) event_loop: Py<PyAny>,
     pub(crate) future: Py<PyAny>,
+}
+
+#[pymethods]
+impl Target {
+    #[new]
+    fn new(event_loop: Py<PyAny>, future: Py<PyAny>) -> Self {
+        Target { event_loop, future }
+    }
 }
 
 /// Completes futures of one loop: each with its value or exception.
@@ -58,7 +67,7 @@ type Running = Pin<Box<dyn Future<Output = Convert> + Send>>;
 struct Call {
     /// None when it is done or cancelled.
     running: Mutex<Option<Running>>,
-    target: Target,
+    target: Py<Target>,
     outcome: Py<Outcome>,
 }
 
@@ -99,7 +108,7 @@ impl Operation {
 pub(crate) fn start<T: Send + 'static>(
     py: Python<'_>,
     executor: &Arc<Executor>,
-    target: Target,
+    target: Py<Target>,
     future: impl Future<Output = Result<T, Error>> + Send + 'static,
     into_python: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> PyResult<Operation> {
@@ -131,8 +140,9 @@ impl Job for Call {
         };
         let converted = convert(py);
         *self.outcome.get().0.lock().unwrap_or_else(PoisonError::into_inner) = Some(converted);
-        let outcome = vec![(self.target.future.clone_ref(py), Ok(self.outcome.clone_ref(py).into_any()))];
-        if let Err(raised) = finish(py, &self.target.event_loop, outcome) {
+        let target = self.target.get();
+        let outcome = vec![(target.future.clone_ref(py), Ok(self.outcome.clone_ref(py).into_any()))];
+        if let Err(raised) = finish(py, &target.event_loop, outcome) {
             raised.write_unraisable(py, None);
         }
     }

@@ -1,8 +1,9 @@
 //! `Producer`. Decides how Python's sends become core's and how their outcomes come back: returned, raised, or by callback.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use geminga::{ErrorKind, MessageRouter, OutgoingMessage, SendReceipt};
@@ -40,8 +41,6 @@ pub(crate) struct Sending {
     executor: Arc<Executor>,
     block_if_queue_full: bool,
     operation_timeout: Duration,
-    /// Asyncio sends that wait for room: those that come after them wait behind them.
-    waiting: Mutex<VecDeque<(OutgoingMessage, Target)>>,
 }
 
 impl Sending {
@@ -49,43 +48,48 @@ impl Sending {
     pub(crate) async fn settle(&self) {
         // Failed sends were told to their own callers.
         self.core.flush().await.ok();
-        self.callbacks.told().await;
+        self.told().await;
     }
 
     /// Waits until the callbacks of what is settled have returned.
     pub(crate) async fn told(&self) {
         self.callbacks.told().await;
     }
-}
 
-impl Sending {
-    /// Sends once the queue has room, behind others that wait for that.
-    fn send_when_there_is_room(self: &Arc<Self>, py: Python<'_>, message: OutgoingMessage, target: Target) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back((message, target));
-        if waiting.len() > 1 {
-            return;
-        }
-        drop(waiting);
-        // One at a time: those who wait for room by themselves are woken together, and go in any order. It is not cancelled:
-        // its message may be on its way when its caller is.
-        let sending = self.clone();
-        let send_all = async move {
-            while let Some(message) = sending.first_waiting() {
-                let enqueued = sending.core.enqueue(message).await;
-                // Only now, so that whoever comes meanwhile waits behind it.
-                let mut waiting = sending.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some((_, target)) = waiting.pop_front() else { return };
-                sending.callbacks.complete(enqueued.map_err(|refused| refused.error), target);
-            }
-        };
-        operation::spawn(py, &self.executor, send_all);
+    /// Closes the producer, and waits until the callbacks of what had no receipt have returned.
+    async fn close(&self) -> Result<(), geminga::Error> {
+        let closed = self.core.close().await;
+        self.told().await;
+        closed
     }
 
-    /// The message of the first who waits, whose place stays taken.
-    fn first_waiting(&self) -> Option<OutgoingMessage> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.front_mut().map(|(message, _)| std::mem::take(message))
+    /// Sends for asyncio, which is not to wait here: once the queue has room, where the producer blocks on a full one.
+    fn send_into(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        message: OutgoingMessage,
+        target: Py<Target>,
+    ) -> PyResult<()> {
+        match self.core.try_enqueue(message) {
+            Ok(receipt) => self.callbacks.complete(Ok(receipt), target),
+            Err(refused) if self.block_if_queue_full && is_full(&refused.error) => {
+                let (sending, partition) = (self.clone(), CHOSEN.get());
+                // It is not cancelled: its message may be on its way when its caller is.
+                let send = async move {
+                    let mut enqueue = pin!(sending.core.enqueue(*refused.message));
+                    let enqueued = poll_fn(|cx| {
+                        // The choice was made on another thread.
+                        CHOSEN.set(partition);
+                        enqueue.as_mut().poll(cx)
+                    });
+                    let enqueued = enqueued.await.map_err(|refused| refused.error);
+                    sending.callbacks.complete(enqueued, target);
+                };
+                operation::spawn(py, &self.executor, send);
+            }
+            Err(refused) => return Err(errors::to_python(&refused.error)),
+        }
+        Ok(())
     }
 }
 
@@ -101,7 +105,7 @@ thread_local! {
 /// The routing function for producers with a Python router. It runs while the client is locked, so Python can't be called
 /// there: the choice was made before, by [`Producer::choose`], on the same thread.
 pub(crate) fn chosen_before() -> MessageRouter {
-    MessageRouter(Arc::new(|_, _| CHOSEN.with(Cell::get)))
+    MessageRouter(Arc::new(|_, _| CHOSEN.get()))
 }
 
 impl Producer {
@@ -115,9 +119,8 @@ impl Producer {
         let topic = core.topic().to_owned();
         let Options { block_if_queue_full, schema, router } = options;
         let callbacks = Callbacks::new(executor);
-        let (executor, waiting) = (executor.clone(), Mutex::default());
-        let sending =
-            Arc::new(Sending { core, callbacks, executor, block_if_queue_full, operation_timeout, waiting });
+        let executor = executor.clone();
+        let sending = Arc::new(Sending { core, callbacks, executor, block_if_queue_full, operation_timeout });
         let (inner, _client) = (ProcessBound::new(sending.clone()), ProcessBound::new(client));
         (Producer { inner, _client, topic, schema, router }, sending)
     }
@@ -130,8 +133,22 @@ impl Producer {
             pyo3::types::PyBytes::new(py, &message.payload),
         ))?;
         let partition: u32 = router.bind(py).call1((shown, core.partitions()))?.extract()?;
-        CHOSEN.with(|chosen| chosen.set(partition));
+        CHOSEN.set(partition);
         Ok(())
+    }
+
+    /// Starts a call for asyncio.
+    fn start<F>(
+        &self,
+        py: Python<'_>,
+        target: Py<Target>,
+        call: impl FnOnce(Arc<Sending>) -> F,
+    ) -> PyResult<Operation>
+    where
+        F: Future<Output = Result<(), geminga::Error>> + Send + 'static,
+    {
+        let sending = self.inner.get()?;
+        operation::start(py, &sending.executor, target, call(sending.clone()), none)
     }
 
     /// Puts the message in the queue; the interpreter is given away only to wait for room.
@@ -210,6 +227,8 @@ impl Producer {
     /// The arguments are those of `send`. Callbacks run on one thread per client, in the order of the sends; `result` is a
     /// `Result`. What a callback raises goes to `sys.unraisablehook`. It may send and receive itself. A message that can't be
     /// queued is told to the callback too; without a callback (None) it is raised here.
+    //
+    // For asyncio, `callback` is a `Target`, whose future is completed instead.
     #[pyo3(signature = (content, callback, properties=None, partition_key=None, ordering_key=None, sequence_id=None,
         replication_clusters=None, disable_replication=false, event_timestamp=None, deliver_at=None, deliver_after=None))]
     #[expect(clippy::too_many_arguments, reason = "the keywords are those of the existing client")]
@@ -217,7 +236,7 @@ impl Producer {
         &self,
         py: Python<'_>,
         content: &Bound<'_, PyAny>,
-        callback: Option<Py<PyAny>>,
+        callback: Option<Bound<'_, PyAny>>,
         properties: Option<&Bound<'_, PyDict>>,
         partition_key: Option<&Bound<'_, PyAny>>,
         ordering_key: Option<&Bound<'_, PyAny>>,
@@ -241,6 +260,14 @@ impl Producer {
             deliver_after,
         };
         let message = outgoing::message(content, self.schema.as_ref(), extras)?;
+        let callback = match callback.map(|callback| callback.cast_into::<Target>()) {
+            Some(Ok(target)) => {
+                self.choose(py, &sending.core, &message)?;
+                return sending.send_into(py, message, target.unbind());
+            }
+            Some(Err(other)) => Some(other.into_inner().unbind()),
+            None => None,
+        };
         match (self.enqueue(py, sending, message)?, callback) {
             (Ok(receipt), Some(callback)) => sending.callbacks.when_stored(receipt, callback),
             (Err(error), Some(callback)) => sending.callbacks.refused(error, callback),
@@ -250,75 +277,27 @@ impl Producer {
         Ok(())
     }
 
-    /// `send` for asyncio: completes `future` of `event_loop` instead of waiting.
-    #[pyo3(signature = (event_loop, future, content, properties=None, partition_key=None, ordering_key=None,
-        sequence_id=None, replication_clusters=None, disable_replication=false, event_timestamp=None, deliver_at=None,
-        deliver_after=None))]
-    #[expect(clippy::too_many_arguments, reason = "the keywords are those of the existing client")]
-    fn _send_into(
-        &self,
-        py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
-        content: &Bound<'_, PyAny>,
-        properties: Option<&Bound<'_, PyDict>>,
-        partition_key: Option<&Bound<'_, PyAny>>,
-        ordering_key: Option<&Bound<'_, PyAny>>,
-        sequence_id: Option<u64>,
-        replication_clusters: Option<Vec<String>>,
-        disable_replication: bool,
-        event_timestamp: Option<u64>,
-        deliver_at: Option<i64>,
-        deliver_after: Option<Duration>,
-    ) -> PyResult<()> {
-        let sending = self.inner.get()?;
-        let extras = Extras {
-            properties,
-            partition_key,
-            ordering_key,
-            sequence_id,
-            replication_clusters,
-            disable_replication,
-            event_timestamp,
-            deliver_at,
-            deliver_after,
-        };
-        let message = outgoing::message(content, self.schema.as_ref(), extras)?;
-        self.choose(py, &sending.core, &message)?;
-        let target = Target { event_loop, future };
-        let waits_behind = !sending.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        if waits_behind {
-            sending.send_when_there_is_room(py, message, target);
-            return Ok(());
-        }
-        match sending.core.try_enqueue(message) {
-            Ok(receipt) => sending.callbacks.complete(Ok(receipt), target),
-            Err(refused) if sending.block_if_queue_full && is_full(&refused.error) => {
-                sending.send_when_there_is_room(py, *refused.message, target);
-            }
-            Err(refused) => return Err(errors::to_python(&refused.error)),
-        }
-        Ok(())
-    }
-
     /// `flush` for asyncio.
-    fn _flush(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
-        let sending = self.inner.get()?.clone();
-        let executor = sending.executor.clone();
-        let flush = async move { sending.core.flush().await };
-        operation::start(py, &executor, Target { event_loop, future }, flush, none)
+    fn _flush(&self, py: Python<'_>, target: Py<Target>) -> PyResult<Operation> {
+        self.start(py, target, |sending| async move { sending.core.flush().await })
     }
 
-    /// `close` for asyncio.
-    fn _close(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
-        let sending = self.inner.get()?.clone();
-        let executor = sending.executor.clone();
-        let close = async move {
-            // Failed sends were told to their own callers.
-            sending.core.flush().await.ok();
-            sending.core.close().await
-        };
-        operation::start(py, &executor, Target { event_loop, future }, close, none)
+    /// Waits for messages on their way, for asyncio.
+    fn _settle(&self, py: Python<'_>, target: Py<Target>) -> PyResult<Operation> {
+        self.start(py, target, |sending| async move {
+            sending.settle().await;
+            Ok(())
+        })
+    }
+
+    /// `close` for asyncio, after `_settle`.
+    fn _close(&self, py: Python<'_>, target: Py<Target>) -> PyResult<Operation> {
+        self.start(py, target, |sending| async move { sending.close().await })
+    }
+
+    /// How long a close waits for messages on their way, in seconds.
+    fn _operation_timeout(&self) -> PyResult<f64> {
+        Ok(self.inner.get()?.operation_timeout.as_secs_f64())
     }
 
     /// Sends what waits for its batch, and waits until everything sent before is settled and its callbacks have returned.
@@ -327,7 +306,7 @@ impl Producer {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let sending = self.inner.get()?;
         let flushed = wait(py, sending.core.flush())?.into_python();
-        wait(py, sending.callbacks.told())?;
+        wait(py, sending.told())?;
         flushed
     }
 
@@ -335,9 +314,7 @@ impl Producer {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let sending = self.inner.get()?;
         wait_within(py, sending.settle(), sending.operation_timeout)?;
-        let closed = wait(py, sending.core.close())?.into_python();
-        wait(py, sending.callbacks.told())?;
-        closed
+        wait(py, sending.close())?.into_python()
     }
 
     /// The full name of the topic.

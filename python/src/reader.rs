@@ -1,21 +1,18 @@
-//! `Reader`. Decides nothing that `Consumer` doesn't; it has no acknowledgements.
+//! `Reader`. Decides nothing that receiving doesn't; it has no acknowledgements.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use geminga::ErrorKind;
-use pyo3::exceptions::PyStopIteration;
+use geminga::{Error, Message as CoreMessage, Messages, Position};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::client::Kept;
-use crate::consumer::{position, timed_out, timeout};
-use crate::errors::{self, IntoPython};
+use crate::errors::IntoPython;
 use crate::executor::Executor;
-use crate::fork::ProcessBound;
-use crate::listener::Listener;
 use crate::message::Message;
-use crate::operation::{self, Operation, Target, none};
+use crate::operation::{Operation, Target};
+use crate::receiving::{Receiving, Source};
 use crate::waiting::wait;
 
 /// Reads a topic, over all its partitions, from a place of its own choice; nothing to acknowledge.
@@ -24,15 +21,7 @@ use crate::waiting::wait;
 /// waits for new messages and ends when the reader is closed; to stop at the end of the topic, ask `has_message_available`.
 #[pyclass(frozen, module = "geminga", name = "Reader")]
 pub(crate) struct Reader {
-    inner: ProcessBound<geminga::Reader>,
-    _client: ProcessBound<Kept>,
-    closed: AtomicBool,
-    /// Completes asyncio futures.
-    executor: Arc<Executor>,
-    schema: Option<Py<PyAny>>,
-    listener: Mutex<Option<Listener>>,
-    topic: String,
-    name: String,
+    receiving: Receiving<geminga::Reader>,
 }
 
 impl Reader {
@@ -42,16 +31,7 @@ impl Reader {
         client: Kept,
         executor: Arc<Executor>,
     ) -> Self {
-        Reader {
-            topic: core.topic().to_owned(),
-            name: core.name().to_owned(),
-            inner: ProcessBound::new(core),
-            _client: ProcessBound::new(client),
-            closed: AtomicBool::new(false),
-            executor,
-            schema,
-            listener: Mutex::new(None),
-        }
+        Reader { receiving: Receiving::new(core, schema, client, executor) }
     }
 
     /// Has `listener` called for each message.
@@ -60,13 +40,51 @@ impl Reader {
         executor: &Arc<Executor>,
         listener: Py<PyAny>,
     ) -> PyResult<()> {
-        let this = slf.get();
-        let messages = this.inner.get()?.stream();
-        let schema = this.schema.as_ref().map(|schema| schema.clone_ref(slf.py()));
-        let handle = slf.clone().unbind().into_any();
-        let started = Listener::start(executor, messages, handle, listener, schema);
-        *this.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
-        Ok(())
+        let handle = slf.clone().into_any().unbind();
+        slf.get().receiving.listen(slf.py(), executor, handle, listener)
+    }
+}
+
+impl Source for geminga::Reader {
+    const DOING: &str = "reading";
+
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn stream(&self) -> Messages {
+        self.stream()
+    }
+
+    fn try_receive(&self) -> Result<Option<CoreMessage>, Error> {
+        self.try_next()
+    }
+
+    fn receive(&self) -> impl Future<Output = Result<CoreMessage, Error>> + Send {
+        self.next()
+    }
+
+    fn receive_timeout(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Option<CoreMessage>, Error>> + Send {
+        self.next_timeout(limit)
+    }
+
+    fn put_back(&self, message: CoreMessage) {
+        self.put_back(message);
+    }
+
+    fn seek(&self, to: Position) -> impl Future<Output = Result<(), Error>> + Send {
+        self.seek(to)
+    }
+
+    fn close(&self) -> impl Future<Output = Result<(), Error>> + Send {
+        self.close()
     }
 }
 
@@ -78,110 +96,67 @@ impl Reader {
     /// Raises AlreadyClosed, or what ended the reader.
     #[pyo3(signature = (timeout_millis=None))]
     fn read_next(&self, py: Python<'_>, timeout_millis: Option<i64>) -> PyResult<Message> {
-        let core = self.inner.get()?;
-        let message = match timeout_millis {
-            None => wait(py, core.next())?.into_python()?,
-            Some(millis) => {
-                let limit = timeout(millis)?;
-                let received = wait(py, core.next_timeout(limit))?.into_python()?;
-                received.ok_or_else(|| timed_out("reading", &self.topic, limit))?
-            }
-        };
-        Ok(Message::new(py, message, self.schema.as_ref()))
+        self.receiving.receive(py, timeout_millis)
     }
 
     /// Whether there is a message that this reader has not returned yet, asked of the broker where needed.
     fn has_message_available(&self, py: Python<'_>) -> PyResult<bool> {
-        wait(py, self.inner.get()?.has_message_available())?.into_python()
+        wait(py, self.receiving.core()?.has_message_available())?.into_python()
     }
 
     /// Moves the reader: to a MessageId, or to the first message published at or after a time, given as milliseconds since
     /// 1970-01-01 UTC or as a datetime.
     fn seek(&self, py: Python<'_>, messageid: &Bound<'_, PyAny>) -> PyResult<()> {
-        let to = position(messageid)?;
-        wait(py, self.inner.get()?.seek(to))?.into_python()
+        self.receiving.seek(py, messageid)
     }
 
     /// Closes the reader. Closing twice is fine.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let core = self.inner.get()?;
-        self.closed.store(true, Ordering::Relaxed);
-        wait(py, core.close())?.into_python()
+        self.receiving.close(py)
     }
 
     /// Whether `close` was called: the client need not hold it any longer.
     fn _is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.receiving.is_closed()
     }
 
     /// The full name of the topic.
     fn topic(&self) -> &str {
-        &self.topic
+        &self.receiving.topic
     }
 
     /// Whether every partition has its connection.
     fn is_connected(&self) -> PyResult<bool> {
-        Ok(self.inner.get()?.is_connected())
+        Ok(self.receiving.core()?.is_connected())
     }
 
     /// A message if one is there. For asyncio.
     fn _try_receive(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let message = self.inner.get()?.try_next().into_python()?;
-        Ok(message.map(|message| Message::new(py, message, self.schema.as_ref())))
+        self.receiving.try_receive(py)
     }
 
     /// Receives for asyncio: completes `future` with `returnable(message)`.
-    fn _receive(
-        &self,
-        py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
-        returnable: Py<PyAny>,
-    ) -> PyResult<Operation> {
-        let core = self.inner.get()?.clone();
-        let schema = self.schema.as_ref().map(|schema| schema.clone_ref(py));
-        let receive = async move { core.next().await };
-        operation::start(py, &self.executor, Target { event_loop, future }, receive, move |py, message| {
-            returnable.call1(py, (Message::new(py, message, schema.as_ref()),))
-        })
+    fn _receive(&self, py: Python<'_>, target: Py<Target>, returnable: Py<PyAny>) -> PyResult<Operation> {
+        self.receiving.receive_into(py, target, returnable)
     }
 
     /// Gives back a message that reached nobody.
     fn _put_back(&self, message: &Message) -> PyResult<()> {
-        self.inner.get()?.put_back(message.core.clone());
-        Ok(())
+        self.receiving.put_back(message)
     }
 
-    fn _seek(
-        &self,
-        py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
-        to: &Bound<'_, PyAny>,
-    ) -> PyResult<Operation> {
-        let (core, to) = (self.inner.get()?.clone(), position(to)?);
-        let seek = async move { core.seek(to).await };
-        operation::start(py, &self.executor, Target { event_loop, future }, seek, none)
+    fn _seek(&self, py: Python<'_>, target: Py<Target>, to: &Bound<'_, PyAny>) -> PyResult<Operation> {
+        self.receiving.seek_into(py, target, to)
     }
 
-    fn _close(&self, py: Python<'_>, event_loop: Py<PyAny>, future: Py<PyAny>) -> PyResult<Operation> {
-        let core = self.inner.get()?.clone();
-        self.closed.store(true, Ordering::Relaxed);
-        let close = async move { core.close().await };
-        operation::start(py, &self.executor, Target { event_loop, future }, close, none)
+    fn _close(&self, py: Python<'_>, target: Py<Target>) -> PyResult<Operation> {
+        self.receiving.close_into(py, target)
     }
 
-    fn _has_message_available(
-        &self,
-        py: Python<'_>,
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
-    ) -> PyResult<Operation> {
-        let core = self.inner.get()?.clone();
-        let ask = async move { core.has_message_available().await };
-        operation::start(py, &self.executor, Target { event_loop, future }, ask, |py, there| {
-            Ok(there.into_pyobject(py)?.to_owned().into_any().unbind())
-        })
+    fn _has_message_available(&self, py: Python<'_>, target: Py<Target>) -> PyResult<Operation> {
+        let ask = |core: geminga::Reader| async move { core.has_message_available().await };
+        self.receiving
+            .start(py, target, ask, |py, there| Ok(there.into_pyobject(py)?.to_owned().into_any().unbind()))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -198,19 +173,15 @@ impl Reader {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Message> {
-        match wait(py, self.inner.get()?.next())? {
-            Ok(message) => Ok(Message::new(py, message, self.schema.as_ref())),
-            Err(error) if error.kind() == ErrorKind::AlreadyClosed => Err(PyStopIteration::new_err(())),
-            Err(error) => Err(errors::to_python(&error)),
-        }
+        self.receiving.next(py)
     }
 
     fn __repr__(&self) -> String {
-        let state = match self.inner.get() {
+        let state = match self.receiving.core() {
             Err(_) => "of another process",
             Ok(core) if core.is_connected() => "connected",
             Ok(_) => "not connected",
         };
-        format!("<Reader {:?} on {}, {state}>", self.name, self.topic)
+        format!("<Reader {:?} on {}, {state}>", self.receiving.name, self.receiving.topic)
     }
 }

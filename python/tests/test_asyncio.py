@@ -7,6 +7,7 @@ import time
 import geminga
 import pytest
 from geminga.asyncio import Client
+from geminga.testing import EmbeddedBroker
 
 
 def run(coroutine, timeout=60):
@@ -184,6 +185,39 @@ def test_a_full_queue_is_waited_for_in_order(pulsar_url, topic):
             assert [type(o) for o in outcomes] == [geminga.MessageId] * 10 + [geminga.ProducerQueueIsFull]
 
     run(main())
+
+
+def test_a_router_is_obeyed_by_sends_that_wait_for_room(pulsar_url, partitioned):
+    async def main():
+        async with Client(pulsar_url) as client:
+            producer = await client.create_producer(
+                partitioned,
+                max_pending_messages=2,
+                block_if_queue_full=True,
+                message_routing_mode=geminga.PartitionsRoutingMode.CustomPartition,
+                message_router=lambda message, _: int(message.partition_key()),
+            )
+            keys = [i * 7 % 3 for i in range(60)]
+            ids = await asyncio.gather(*(producer.send(b"", partition_key=str(key)) for key in keys))
+            assert [id.partition() for id in ids] == keys
+
+    run(main())
+
+
+def test_a_close_waits_for_messages_no_longer_than_the_operation_timeout(topic):
+    async def main():
+        client = Client(broker.service_url, operation_timeout_seconds=1)
+        producer = await client.create_producer(topic, send_timeout_millis=0)
+        broker.stop()
+        sends = [asyncio.ensure_future(producer.send(b"never stored")) for _ in range(3)]
+        await asyncio.sleep(0)
+        await producer.close()
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [geminga.AlreadyClosed] * 3
+        await client.close()
+
+    with EmbeddedBroker() as broker:
+        run(main())
 
 
 def test_batches_and_listeners(pulsar_url, topic):

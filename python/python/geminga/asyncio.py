@@ -20,6 +20,7 @@ its message.
 """
 
 import asyncio
+import contextlib
 import logging
 
 from geminga import _geminga, client
@@ -86,10 +87,10 @@ _geminga._set_finish(_finish)
 
 
 async def _call(start):
-    """Runs ``start(loop, future)``, which returns what can be cancelled, and waits for the future."""
+    """Runs ``start(target)``, which returns what can be cancelled, and waits for the target's future."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
-    operation = start(loop, future)
+    operation = start(_geminga.Target(loop, future))
     try:
         value = await future
     except asyncio.CancelledError:
@@ -100,6 +101,40 @@ async def _call(start):
             value.give_back(value.value)
         raise
     return value.value if isinstance(value, _Returnable) else value
+
+
+async def _settle(core):
+    """Waits for messages on their way, for no longer than the operation timeout, as the blocking ``close`` does."""
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(_call(core._settle), core._operation_timeout())
+
+
+class _Handle:
+    """What producers, consumers and readers have in common."""
+
+    def __init__(self, sync):
+        self._sync = sync
+
+    async def close(self):
+        """Closes it. Closing twice is fine."""
+        await _call(self._sync._close)
+
+    def topic(self):
+        """The full name of the topic."""
+        return self._sync.topic()
+
+    def is_connected(self):
+        """Whether every partition has its connection."""
+        return self._sync.is_connected()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exception):
+        await self.close()
+
+    def __repr__(self):
+        return f"<asyncio {repr(self._sync)[1:]}"
 
 
 class Client:
@@ -116,7 +151,7 @@ class Client:
         topic = arguments.pop("topic")
         client._check(str, topic, "topic")
         options = client.Client._producer_options(**arguments)
-        return Producer(await _call(lambda *to: self._core._create_producer(*to, topic, options)))
+        return Producer(await _call(lambda to: self._core._create_producer(to, topic, options)))
 
     async def subscribe(self, topic, subscription_name, **options):
         """Opens a consumer; the arguments are those of ``geminga.Client.subscribe``.
@@ -130,7 +165,7 @@ class Client:
         for unused in _UNUSED_BY_SUBSCRIBE:
             arguments.pop(unused)
         options = client.Client._consumer_options(**arguments, message_listener=None)
-        consumer = Consumer(await _call(lambda *to: self._core._subscribe(*to, topic, name, options)))
+        consumer = Consumer(await _call(lambda to: self._core._subscribe(to, topic, name, options)))
         self._client._hold(consumer._sync)
         self._listen(consumer, listener)
         return consumer
@@ -143,7 +178,7 @@ class Client:
         client._check(str, topic, "topic")
         client._check(_geminga.MessageId, start, "start_message_id")
         options = client.Client._reader_options(**arguments, reader_listener=None)
-        reader = Reader(await _call(lambda *to: self._core._create_reader(*to, topic, start, options)))
+        reader = Reader(await _call(lambda to: self._core._create_reader(to, topic, start, options)))
         self._client._hold(reader._sync)
         self._listen(reader, listener)
         return reader
@@ -151,12 +186,13 @@ class Client:
     async def get_topic_partitions(self, topic):
         """The full names of a topic's partitions; the topic itself when it has none."""
         client._check(str, topic, "topic")
-        return client._partition_names(topic, await _call(lambda *to: self._core._partitions(*to, topic)))
+        return client._partition_names(topic, await _call(lambda to: self._core._partitions(to, topic)))
 
     async def close(self):
-        """Waits for messages on their way, then closes everything this client opened."""
+        """Waits for messages on their way, up to the operation timeout, then closes everything this client opened."""
         for task in self._listeners:
             task.cancel()
+        await _settle(self._core)
         await _call(self._core._close)
         self._client._held.clear()
 
@@ -192,11 +228,8 @@ async def _listen(handle, listener):
             logging.getLogger("geminga").exception("the listener of %r raised; its message stays unacknowledged", handle)
 
 
-class Producer:
+class Producer(_Handle):
     """Sends messages to one topic; made by ``Client.create_producer``. ``async with`` closes it."""
-
-    def __init__(self, sync):
-        self._sync = sync
 
     async def send(self, content, **extras):
         """Sends a message and waits until the broker has stored it; returns its MessageId.
@@ -205,7 +238,7 @@ class Producer:
         full queue is waited for. Cancelled, it may have sent its message.
         """
         future = (loop := asyncio.get_running_loop()).create_future()
-        self._sync._send_into(loop, future, content, **extras)
+        self._sync.send_async(content, _geminga.Target(loop, future), **extras)
         return await future
 
     async def flush(self):
@@ -213,12 +246,9 @@ class Producer:
         await _call(self._sync._flush)
 
     async def close(self):
-        """Waits for messages on their way, then closes the producer."""
-        await _call(self._sync._close)
-
-    def topic(self):
-        """The full name of the topic."""
-        return self._sync.topic()
+        """Waits for messages on their way, up to the operation timeout, then closes the producer."""
+        await _settle(self._sync)
+        await super().close()
 
     def producer_name(self):
         """The producer's name, generated by the broker unless given."""
@@ -228,25 +258,12 @@ class Producer:
         """The highest sequence id that the broker has confirmed, -1 for none."""
         return self._sync.last_sequence_id()
 
-    def is_connected(self):
-        """Whether every partition has its connection."""
-        return self._sync.is_connected()
 
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *exception):
-        await self.close()
-
-    def __repr__(self):
-        return f"<asyncio {repr(self._sync)[1:]}"
-
-
-class _Receiving:
+class _Receiving(_Handle):
     """What consumers and readers have in common."""
 
     def __init__(self, sync):
-        self._sync = sync
+        super().__init__(sync)
         self._taken = 0
 
     async def _next(self):
@@ -256,7 +273,7 @@ class _Receiving:
             await asyncio.sleep(0)
         message = self._sync._try_receive()
         if message is None:
-            message = await _call(lambda *to: self._sync._receive(*to, self._returnable))
+            message = await _call(lambda to: self._sync._receive(to, self._returnable))
         return message
 
     def _returnable(self, message):
@@ -264,19 +281,11 @@ class _Receiving:
 
     async def seek(self, messageid):
         """Moves: to a MessageId, to milliseconds since 1970-01-01 UTC, or to a datetime."""
-        await _call(lambda *to: self._sync._seek(*to, messageid))
+        await _call(lambda to: self._sync._seek(to, messageid))
 
     async def close(self):
         """Closes it; a waiting receive raises AlreadyClosed, and an iteration ends."""
         await _call(self._sync._close)
-
-    def topic(self):
-        """The full name of the topic."""
-        return self._sync.topic()
-
-    def is_connected(self):
-        """Whether every partition has its connection."""
-        return self._sync.is_connected()
 
     def __aiter__(self):
         return self
@@ -286,15 +295,6 @@ class _Receiving:
             return await self._next()
         except _exceptions.AlreadyClosed:
             raise StopAsyncIteration from None
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *exception):
-        await self.close()
-
-    def __repr__(self):
-        return f"<asyncio {repr(self._sync)[1:]}"
 
 
 class Consumer(_Receiving):
@@ -309,7 +309,7 @@ class Consumer(_Receiving):
 
     async def batch_receive(self):
         """Several messages in a list, by the consumer's ``batch_receive_policy``. Cancelled, it gives back what it had."""
-        return await _call(lambda *to: self._sync._batch_receive(*to, self._returnable_batch))
+        return await _call(lambda to: self._sync._batch_receive(to, self._returnable_batch))
 
     async def acknowledge(self, message):
         """Acknowledges a Message or MessageId: it will not come again."""
