@@ -16,7 +16,9 @@ pub(crate) struct MessageId(pub(crate) CoreId);
 #[pymethods]
 impl MessageId {
     #[new]
-    #[pyo3(signature = (partition=-1, ledger_id=-1, entry_id=-1, batch_index=-1))]
+    // The text that is generated has no negative numbers in it.
+    #[pyo3(signature = (partition=-1, ledger_id=-1, entry_id=-1, batch_index=-1),
+        text_signature = "(partition=-1, ledger_id=-1, entry_id=-1, batch_index=-1)")]
     fn new(partition: i32, ledger_id: i64, entry_id: i64, batch_index: i32) -> Self {
         MessageId(CoreId { ledger_id, entry_id, partition, batch_index, batch_size: 0 })
     }

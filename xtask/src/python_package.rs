@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 /// The first CPython whose stable ABI the one wheel for all is built on; earlier ones have wheels of their own.
 const ABI3: u32 = 11;
 
-/// What an environment for tests holds besides our wheels.
+/// What an environment for tests holds besides our wheels; the first one also what checks types and builds the API reference.
 const TEST_PACKAGES: &str = "pytest";
+const CHECK_PACKAGES: &str = "pytest mypy pdoc";
 
 const PIP: [&str; 5] = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
 
@@ -38,7 +39,8 @@ pub(crate) fn test(variables: &[(String, String)]) -> Result<()> {
             abi3 = Some(wheel.clone());
         }
         println!("-- on CPython 3.{}", python.minor);
-        let environment = package.environment(python, &[&wheel, &compat])?;
+        let packages = if tested.is_empty() { CHECK_PACKAGES } else { TEST_PACKAGES };
+        let environment = package.environment(python, packages, &[&wheel, &compat])?;
         run_tests(&environment, variables)?;
         tested.push(format!("3.{}", python.minor));
     }
@@ -79,12 +81,12 @@ impl Package {
     }
 
     /// An environment with these wheels. Returns its Python.
-    fn environment(&self, python: &Python, wheels: &[&Path]) -> Result<PathBuf> {
+    fn environment(&self, python: &Python, packages: &str, wheels: &[&Path]) -> Result<PathBuf> {
         let environment = self.bare(python, &format!("venv-3.{}", python.minor))?;
         let stamp = environment.with_file_name("test-packages");
-        if !std::fs::read_to_string(&stamp).is_ok_and(|held| held == TEST_PACKAGES) {
-            Shell::new(&environment).args(PIP).args(TEST_PACKAGES.split(' ')).run()?;
-            std::fs::write(&stamp, TEST_PACKAGES)?;
+        if !std::fs::read_to_string(&stamp).is_ok_and(|held| held == packages) {
+            Shell::new(&environment).args(PIP).args(packages.split(' ')).run()?;
+            std::fs::write(&stamp, packages)?;
         }
         let install = Shell::new(&environment).args(PIP).args(["--force-reinstall", "--no-deps"]);
         install.args(wheels).env("PATH", path_without_rust()?).run()?;

@@ -15,8 +15,11 @@ Every name has the keywords, defaults and units of the existing client. What thi
 NotImplementedError, naming it. Log records go to ``logging`` under ``geminga``, nothing to stdout.
 """
 
+from __future__ import annotations
+
 import atexit as _atexit
 import os as _os
+from typing import NoReturn as _NoReturn
 
 from geminga import exceptions, schema
 from geminga._geminga import (
@@ -72,6 +75,7 @@ from geminga.not_yet import (
     TableView,
 )
 from geminga.policies import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
+from geminga.routing import OutgoingMessage
 from geminga.schema import BytesSchema, JsonSchema, Schema, StringSchema
 
 __version__ = "0.1.0"
@@ -80,46 +84,83 @@ _os.register_at_fork(after_in_child=_after_fork)
 _atexit.register(_at_exit)
 
 __all__ = [
+    "AlreadyClosed",
     "Authentication",
     "AuthenticationAthenz",
     "AuthenticationBasic",
+    "AuthenticationError",
     "AuthenticationOauth2",
     "AuthenticationTLS",
     "AuthenticationToken",
+    "AuthorizationError",
     "AutoClusterFailover",
     "BatchReceivePolicy",
     "BatchingType",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
     "BytesSchema",
+    "ChecksumError",
     "Client",
     "CompressionType",
+    "ConnectError",
     "ConsoleLogger",
     "Consumer",
+    "ConsumerAssignError",
     "ConsumerBatchReceivePolicy",
+    "ConsumerBusy",
     "ConsumerCryptoFailureAction",
     "ConsumerDeadLetterPolicy",
     "ConsumerKeySharedPolicy",
+    "ConsumerNotFound",
+    "ConsumerNotInitialized",
     "ConsumerType",
     "Context",
+    "CryptoError",
     "CryptoKeyReader",
+    "CumulativeAcknowledgementNotAllowedError",
     "DeadLetterPolicyBuilder",
+    "Disconnected",
     "EncryptionContext",
     "EncryptionKey",
+    "ErrorGettingAuthenticationData",
     "FileLogger",
+    "ForkedProcess",
     "Function",
     "IdentitySerDe",
+    "IncompatibleSchema",
     "InitialPosition",
+    "Interrupted",
+    "InvalidConfiguration",
+    "InvalidMessage",
+    "InvalidTopicName",
+    "InvalidTxnStatusError",
+    "InvalidUrl",
     "JsonSchema",
     "KeySharedMode",
     "KeySharedPolicy",
     "LoggerLevel",
+    "LookupError",
+    "MemoryBufferIsFull",
     "Message",
     "MessageBatch",
     "MessageId",
+    "MessageTooBig",
+    "NotAllowedError",
+    "NotConnected",
+    "OperationNotSupported",
+    "OutgoingMessage",
     "PartitionsRoutingMode",
     "PickleSerDe",
     "Producer",
     "ProducerAccessMode",
+    "ProducerBlockedQuotaExceededError",
+    "ProducerBlockedQuotaExceededException",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerNotInitialized",
+    "ProducerQueueIsFull",
     "PulsarException",
+    "ReadError",
     "Reader",
     "RegexSubscriptionMode",
     "Result",
@@ -127,15 +168,25 @@ __all__ = [
     "SerDe",
     "ServiceInfo",
     "ServiceInfoProvider",
+    "ServiceUnitNotReady",
     "StringSchema",
+    "SubscriptionNotFound",
     "TableView",
+    "Timeout",
+    "TooManyLookupRequestException",
+    "TopicNotFound",
+    "TopicTerminated",
+    "TransactionConflict",
+    "TransactionCoordinatorNotFoundError",
+    "TransactionNotFound",
+    "UnknownError",
+    "UnsupportedVersionError",
     "exceptions",
     "schema",
-    *exceptions.__all__,
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> _NoReturn:
     if name in ("functions", "tableview"):
         raise NotImplementedError(f"{__name__}.{name} is not supported by this version of geminga")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

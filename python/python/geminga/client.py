@@ -1,7 +1,12 @@
 """The client: what it opens, with the keywords and defaults of the existing client."""
 
+from __future__ import annotations
+
 import re
 import warnings
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from geminga import _geminga, logs
 from geminga import schema as _schema
@@ -18,7 +23,17 @@ from geminga.enums import (
     RegexSubscriptionMode,
 )
 from geminga.policies import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
-from geminga.schema import BytesSchema
+from geminga.schema import AnySchema, BytesSchema
+
+if TYPE_CHECKING:
+    from geminga._geminga import Consumer, Message, MessageId, Producer, Reader
+    from geminga.not_yet import CryptoKeyReader, ServiceInfo, TableView
+    from geminga.routing import OutgoingMessage
+
+    _Handle = TypeVar("_Handle", Consumer, Reader)
+
+#: What ``subscribe`` takes for a topic; several and patterns are not served yet.
+AnyTopic = Union[str, "list[str]", "re.Pattern[str]"]
 
 #: What ``batch_receive`` gathers without a policy: any number of messages, 10 MiB, 100 ms.
 _DEFAULT_BATCH = ConsumerBatchReceivePolicy(-1, 10 * 1024 * 1024, 100)
@@ -48,24 +63,24 @@ class Client:
 
     def __init__(
         self,
-        service_url,
-        authentication=None,
-        operation_timeout_seconds=30,
-        io_threads=1,
-        message_listener_threads=1,
-        concurrent_lookup_requests=50000,
-        log_conf_file_path=None,
-        stats_interval_in_seconds=600,
-        use_tls=False,
-        tls_trust_certs_file_path=None,
-        tls_allow_insecure_connection=False,
-        tls_validate_hostname=False,
-        logger=None,
-        connection_timeout_ms=10000,
-        listener_name=None,
-        tls_private_key_file_path=None,
-        tls_certificate_file_path=None,
-    ):
+        service_url: str,
+        authentication: Authentication | None = None,
+        operation_timeout_seconds: float = 30,
+        io_threads: int = 1,
+        message_listener_threads: int = 1,
+        concurrent_lookup_requests: int = 50000,
+        log_conf_file_path: str | None = None,
+        stats_interval_in_seconds: int = 600,
+        use_tls: bool = False,
+        tls_trust_certs_file_path: str | None = None,
+        tls_allow_insecure_connection: bool = False,
+        tls_validate_hostname: bool = False,
+        logger: logs.AnyLogger | None = None,
+        connection_timeout_ms: int = 10000,
+        listener_name: str | None = None,
+        tls_private_key_file_path: str | None = None,
+        tls_certificate_file_path: str | None = None,
+    ) -> None:
         _check(str, service_url, "service_url")
         _check(Authentication, authentication, "authentication", optional=True)
         _check((int, float), operation_timeout_seconds, "operation_timeout_seconds")
@@ -90,7 +105,7 @@ class Client:
         client_logger = logs.start(logger)
         self._service_url = service_url
         # As in the existing client, consumers and readers stay open until they or their client are closed.
-        self._held = []
+        self._held: list[Consumer | Reader] = []
         self._core = _geminga.ClientCore(
             service_url,
             {
@@ -108,29 +123,29 @@ class Client:
 
     def create_producer(
         self,
-        topic,
-        producer_name=None,
-        schema=BytesSchema,
-        initial_sequence_id=None,
-        send_timeout_millis=30000,
-        compression_type=CompressionType.NONE,
-        max_pending_messages=1000,
-        max_pending_messages_across_partitions=50000,
-        block_if_queue_full=False,
-        batching_enabled=False,
-        batching_max_messages=1000,
-        batching_max_allowed_size_in_bytes=131072,
-        batching_max_publish_delay_ms=10,
-        chunking_enabled=False,
-        message_routing_mode=PartitionsRoutingMode.RoundRobinDistribution,
-        lazy_start_partitioned_producers=False,
-        properties=None,
-        batching_type=BatchingType.Default,
-        encryption_key=None,
-        crypto_key_reader=None,
-        access_mode=ProducerAccessMode.Shared,
-        message_router=None,
-    ):
+        topic: str,
+        producer_name: str | None = None,
+        schema: AnySchema = BytesSchema,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30000,
+        compression_type: CompressionType = CompressionType.NONE,
+        max_pending_messages: int = 1000,
+        max_pending_messages_across_partitions: int = 50000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = False,
+        batching_max_messages: int = 1000,
+        batching_max_allowed_size_in_bytes: int = 131072,
+        batching_max_publish_delay_ms: int = 10,
+        chunking_enabled: bool = False,
+        message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
+        lazy_start_partitioned_producers: bool = False,
+        properties: dict[str, str] | None = None,
+        batching_type: BatchingType = BatchingType.Default,
+        encryption_key: str | None = None,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
+        message_router: Callable[[OutgoingMessage, int], int] | None = None,
+    ) -> Producer:
         """Opens a producer on ``topic``; returns when the broker has accepted it.
 
         - ``producer_name``: unique on the topic; the broker generates one when it is None. ``initial_sequence_id``: the last one used.
@@ -170,33 +185,33 @@ class Client:
 
     def subscribe(
         self,
-        topic,
-        subscription_name,
-        consumer_type=ConsumerType.Exclusive,
-        schema=BytesSchema,
-        message_listener=None,
-        receiver_queue_size=1000,
-        max_total_receiver_queue_size_across_partitions=50000,
-        consumer_name=None,
-        unacked_messages_timeout_ms=None,
-        broker_consumer_stats_cache_time_ms=30000,
-        negative_ack_redelivery_delay_ms=60000,
-        is_read_compacted=False,
-        properties=None,
-        pattern_auto_discovery_period=60,
-        initial_position=InitialPosition.Latest,
-        crypto_key_reader=None,
-        replicate_subscription_state_enabled=False,
-        max_pending_chunked_message=10,
-        auto_ack_oldest_chunked_message_on_queue_full=False,
-        start_message_id_inclusive=False,
-        batch_receive_policy=None,
-        key_shared_policy=None,
-        batch_index_ack_enabled=False,
-        regex_subscription_mode=RegexSubscriptionMode.PersistentOnly,
-        dead_letter_policy=None,
-        crypto_failure_action=ConsumerCryptoFailureAction.FAIL,
-    ):
+        topic: AnyTopic,
+        subscription_name: str,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        schema: AnySchema = BytesSchema,
+        message_listener: Callable[[Consumer, Message], Any] | None = None,
+        receiver_queue_size: int = 1000,
+        max_total_receiver_queue_size_across_partitions: int = 50000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30000,
+        negative_ack_redelivery_delay_ms: int = 60000,
+        is_read_compacted: bool = False,
+        properties: dict[str, str] | None = None,
+        pattern_auto_discovery_period: int = 60,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: ConsumerKeySharedPolicy | None = None,
+        batch_index_ack_enabled: bool = False,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+        dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    ) -> Consumer:
         """Opens a consumer of ``topic`` in a subscription; returns when the broker has accepted it.
 
         - ``initial_position``: where a subscription that doesn't exist yet starts.
@@ -236,18 +251,18 @@ class Client:
 
     def create_reader(
         self,
-        topic,
-        start_message_id,
-        schema=BytesSchema,
-        reader_listener=None,
-        receiver_queue_size=1000,
-        reader_name=None,
-        subscription_role_prefix=None,
-        is_read_compacted=False,
-        crypto_key_reader=None,
-        start_message_id_inclusive=False,
-        crypto_failure_action=ConsumerCryptoFailureAction.FAIL,
-    ):
+        topic: str,
+        start_message_id: MessageId,
+        schema: AnySchema = BytesSchema,
+        reader_listener: Callable[[Reader, Message], Any] | None = None,
+        receiver_queue_size: int = 1000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        is_read_compacted: bool = False,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        start_message_id_inclusive: bool = False,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    ) -> Reader:
         """Opens a reader of ``topic`` behind ``start_message_id``, or at it with ``start_message_id_inclusive``.
 
         ``reader_listener``: ``f(reader, message)``, called for each message on the client's listener thread. Raises as ``subscribe``.
@@ -267,20 +282,22 @@ class Client:
         _check(_geminga.MessageId, start_message_id, "start_message_id")
         return self._hold(self._core.create_reader(topic, start_message_id, options))
 
-    def create_table_view(self, topic, subscription_name=None, schema=BytesSchema):
+    def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: AnySchema = BytesSchema
+    ) -> TableView:
         """Not in this version: table views."""
         raise _not_yet("create_table_view")
 
-    def get_topic_partitions(self, topic):
+    def get_topic_partitions(self, topic: str) -> list[str]:
         """The full names of a topic's partitions; the topic itself when it has none."""
         _check(str, topic, "topic")
         return _partition_names(topic, self._core.partitions(topic))
 
-    def get_service_info(self):
+    def get_service_info(self) -> ServiceInfo:
         """Not in this version."""
         raise _not_yet("get_service_info")
 
-    def close(self):
+    def close(self) -> None:
         """Waits for messages on their way, up to the operation timeout, then closes everything this client opened.
 
         Acknowledgements are sent before. Closing twice is fine.
@@ -288,21 +305,21 @@ class Client:
         self._core.close()
         self._held.clear()
 
-    def shutdown(self):
+    def shutdown(self) -> None:
         """The same as ``close``."""
         self.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         foreign = "" if self._core.is_of_this_process() else ", of another process"
         return f"<Client of {self._service_url}{foreign}>"
 
-    def _hold(self, handle):
+    def _hold(self, handle: _Handle) -> _Handle:
         self._held = [other for other in self._held if not other._is_closed()]
         self._held.append(handle)
         return handle
@@ -310,18 +327,18 @@ class Client:
     @staticmethod
     def _producer_options(
         *,
-        schema,
-        max_pending_messages_across_partitions,
-        chunking_enabled,
-        message_routing_mode,
-        lazy_start_partitioned_producers,
-        properties,
-        batching_type,
-        encryption_key,
-        crypto_key_reader,
-        message_router,
-        **options,
-    ):
+        schema: AnySchema,
+        max_pending_messages_across_partitions: int,
+        chunking_enabled: bool,
+        message_routing_mode: PartitionsRoutingMode,
+        lazy_start_partitioned_producers: bool,
+        properties: dict[str, str] | None,
+        batching_type: BatchingType,
+        encryption_key: str | None,
+        crypto_key_reader: CryptoKeyReader | None,
+        message_router: Callable[[OutgoingMessage, int], int] | None,
+        **options: Any,
+    ) -> dict[str, Any]:
         """What the extension module takes, from the arguments of ``create_producer``."""
         _check(str, options["producer_name"], "producer_name", optional=True)
         _check(int, options["initial_sequence_id"], "initial_sequence_id", optional=True)
@@ -358,17 +375,17 @@ class Client:
     @staticmethod
     def _consumer_options(
         *,
-        schema,
-        unacked_messages_timeout_ms,
-        properties,
-        crypto_key_reader,
-        replicate_subscription_state_enabled,
-        batch_receive_policy,
-        key_shared_policy,
-        dead_letter_policy,
-        crypto_failure_action,
-        **options,
-    ):
+        schema: AnySchema,
+        unacked_messages_timeout_ms: int | None,
+        properties: dict[str, str] | None,
+        crypto_key_reader: CryptoKeyReader | None,
+        replicate_subscription_state_enabled: bool,
+        batch_receive_policy: ConsumerBatchReceivePolicy | None,
+        key_shared_policy: ConsumerKeySharedPolicy | None,
+        dead_letter_policy: ConsumerDeadLetterPolicy | None,
+        crypto_failure_action: ConsumerCryptoFailureAction,
+        **options: Any,
+    ) -> dict[str, Any]:
         """What the extension module takes, from the arguments of ``subscribe``."""
         _check(ConsumerType, options["consumer_type"], "consumer_type")
         _check(InitialPosition, options["initial_position"], "initial_position")
@@ -415,12 +432,12 @@ class Client:
     @staticmethod
     def _reader_options(
         *,
-        schema,
-        subscription_role_prefix,
-        crypto_key_reader,
-        crypto_failure_action,
-        **options,
-    ):
+        schema: AnySchema,
+        subscription_role_prefix: str | None,
+        crypto_key_reader: CryptoKeyReader | None,
+        crypto_failure_action: ConsumerCryptoFailureAction,
+        **options: Any,
+    ) -> dict[str, Any]:
         """What the extension module takes, from the arguments of ``create_reader``."""
         _check_count(options["receiver_queue_size"], "receiver_queue_size")
         _check(str, options["reader_name"], "reader_name", optional=True)
@@ -435,7 +452,7 @@ class Client:
         return {**options, "subscription_name": name, "schema": _schema.native(schema)}
 
 
-def _check(expected, value, name, optional=False):
+def _check(expected: type | tuple[type, ...], value: object, name: str, optional: bool = False) -> None:
     if isinstance(value, expected) or (optional and value is None):
         return
     names = [t.__name__ for t in expected] if isinstance(expected, tuple) else [expected.__name__]
@@ -444,13 +461,13 @@ def _check(expected, value, name, optional=False):
     )
 
 
-def _check_count(value, name):
+def _check_count(value: int, name: str) -> None:
     _check(int, value, name)
     if value < 0:
         raise ValueError(f"Argument {name} must not be negative, and is {value}")
 
 
-def _properties(properties):
+def _properties(properties: dict[str, str] | None) -> dict[str, str]:
     _check(dict, properties, "properties", optional=True)
     for key, value in (properties or {}).items():
         _check(str, key, "properties")
@@ -458,7 +475,7 @@ def _properties(properties):
     return properties or {}
 
 
-def _one_topic(topic):
+def _one_topic(topic: AnyTopic) -> str:
     if isinstance(topic, list) and len(topic) == 1:
         topic = topic[0]
     if isinstance(topic, list):
@@ -469,18 +486,20 @@ def _one_topic(topic):
     return topic
 
 
-def _partition_names(topic, partitions):
+def _partition_names(topic: str, partitions: int) -> list[str]:
     if "://" not in topic:
         topic = "persistent://" + (topic if topic.count("/") == 2 else f"public/default/{topic}")
     return [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
 
 
-def _refuse_encryption(crypto_key_reader, crypto_failure_action):
+def _refuse_encryption(
+    crypto_key_reader: CryptoKeyReader | None, crypto_failure_action: ConsumerCryptoFailureAction
+) -> None:
     if crypto_key_reader is not None:
         raise _not_yet("encryption (crypto_key_reader)")
     if crypto_failure_action != ConsumerCryptoFailureAction.FAIL:
         raise _not_yet(f"crypto_failure_action={crypto_failure_action}")
 
 
-def _not_yet(feature):
+def _not_yet(feature: str) -> NotImplementedError:
     return NotImplementedError(f"{feature} is not supported by this version of geminga")

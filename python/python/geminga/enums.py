@@ -9,13 +9,16 @@ A member is its number too: ``Result.Ok == 0``.
 ('ConsumerType.KeyShared', 3)
 """
 
+from __future__ import annotations
+
 import enum
+from typing import TYPE_CHECKING
 
 from geminga import _geminga
 
 
 class _Enum(enum.IntEnum):
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
 
@@ -101,12 +104,61 @@ class LoggerLevel(_Enum):
     Error = 3
 
 
-def _result():
-    members = {"Ok": 0, **{name: code for name, code, _, _ in _geminga._error_table()}}
-    result = _Enum("Result", members, module=__name__)
-    result.__doc__ = "How an asynchronous call went: Ok, or the kind of its error. The core's error table gives names and codes."
-    _geminga._set_results(list(result))
-    return result
+if TYPE_CHECKING:
 
+    class Result(_Enum):
+        """How an asynchronous call went."""
 
-Result = _result()
+        Ok = 0
+        UnknownError = 1
+        InvalidConfiguration = 2
+        Timeout = 3
+        LookupError = 4
+        ConnectError = 5
+        ReadError = 6
+        AuthenticationError = 7
+        AuthorizationError = 8
+        ErrorGettingAuthenticationData = 9
+        BrokerMetadataError = 10
+        BrokerPersistenceError = 11
+        ChecksumError = 12
+        ConsumerBusy = 13
+        NotConnected = 14
+        AlreadyClosed = 15
+        InvalidMessage = 16
+        ConsumerNotInitialized = 17
+        ProducerNotInitialized = 18
+        ProducerBusy = 19
+        TooManyLookupRequestException = 20
+        InvalidTopicName = 21
+        InvalidUrl = 22
+        ServiceUnitNotReady = 23
+        OperationNotSupported = 24
+        ProducerBlockedQuotaExceededError = 25
+        ProducerBlockedQuotaExceededException = 26
+        ProducerQueueIsFull = 27
+        MessageTooBig = 28
+        TopicNotFound = 29
+        SubscriptionNotFound = 30
+        ConsumerNotFound = 31
+        UnsupportedVersionError = 32
+        TopicTerminated = 33
+        CryptoError = 34
+        IncompatibleSchema = 35
+        ConsumerAssignError = 36
+        CumulativeAcknowledgementNotAllowedError = 37
+        TransactionCoordinatorNotFoundError = 38
+        InvalidTxnStatusError = 39
+        NotAllowedError = 40
+        TransactionConflict = 41
+        TransactionNotFound = 42
+        ProducerFenced = 43
+        MemoryBufferIsFull = 44
+        Interrupted = 45
+        Disconnected = 46
+
+else:
+    Result = _Enum("Result", {"Ok": 0, **{name: code for name, code, _, _ in _geminga._error_table()}}, module=__name__)
+    Result.__doc__ = "How an asynchronous call went: Ok, or the kind of its error. The core's error table gives names and codes."
+
+_geminga._set_results(list(Result))

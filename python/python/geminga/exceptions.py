@@ -7,6 +7,10 @@ True
 (True, <Result.Timeout: 3>)
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from geminga import _geminga
 from geminga.enums import Result
 
@@ -15,11 +19,11 @@ class PulsarException(Exception):
     """What went wrong, in one sentence with the topic: the base of every exception of this package but NotImplementedError."""
 
     #: The code of this kind.
-    result = Result.UnknownError
+    result: Result = Result.UnknownError
     #: Whether the same call may succeed later.
-    retryable = False
+    retryable: bool = False
 
-    def error(self):
+    def error(self) -> Result:
         """The code of this exception, as callbacks get it."""
         return self.result
 
@@ -31,13 +35,13 @@ class ForkedProcess(PulsarException):
 
 
 #: Kinds that programs catch by a class of Python's own as well.
-_ALSO = {"InvalidUrl": ValueError}
+_ALSO: dict[str, type[Exception]] = {"InvalidUrl": ValueError}
 
 
-def _make_classes():
-    classes = {0: ForkedProcess}
+def _make_classes() -> dict[int, type[PulsarException]]:
+    classes: dict[int, type[PulsarException]] = {0: ForkedProcess}
     for name, code, retryable, sentence in _geminga._error_table():
-        bases = (PulsarException, _ALSO[name]) if name in _ALSO else (PulsarException,)
+        bases: tuple[type, ...] = (PulsarException, _ALSO[name]) if name in _ALSO else (PulsarException,)
         members = {
             "__doc__": sentence[0].upper() + sentence[1:] + ".",
             "__module__": __name__,
@@ -49,7 +53,151 @@ def _make_classes():
     return classes
 
 
+if TYPE_CHECKING:
+    # What type checkers see of the classes made above.
+    class AlreadyClosed(PulsarException): ...
+
+    class AuthenticationError(PulsarException): ...
+
+    class AuthorizationError(PulsarException): ...
+
+    class BrokerMetadataError(PulsarException): ...
+
+    class BrokerPersistenceError(PulsarException): ...
+
+    class ChecksumError(PulsarException): ...
+
+    class ConnectError(PulsarException): ...
+
+    class ConsumerAssignError(PulsarException): ...
+
+    class ConsumerBusy(PulsarException): ...
+
+    class ConsumerNotFound(PulsarException): ...
+
+    class ConsumerNotInitialized(PulsarException): ...
+
+    class CryptoError(PulsarException): ...
+
+    class CumulativeAcknowledgementNotAllowedError(PulsarException): ...
+
+    class Disconnected(PulsarException): ...
+
+    class ErrorGettingAuthenticationData(PulsarException): ...
+
+    class IncompatibleSchema(PulsarException): ...
+
+    class Interrupted(PulsarException): ...
+
+    class InvalidConfiguration(PulsarException): ...
+
+    class InvalidMessage(PulsarException): ...
+
+    class InvalidTopicName(PulsarException): ...
+
+    class InvalidTxnStatusError(PulsarException): ...
+
+    class InvalidUrl(PulsarException, ValueError): ...
+
+    class LookupError(PulsarException): ...
+
+    class MemoryBufferIsFull(PulsarException): ...
+
+    class MessageTooBig(PulsarException): ...
+
+    class NotAllowedError(PulsarException): ...
+
+    class NotConnected(PulsarException): ...
+
+    class OperationNotSupported(PulsarException): ...
+
+    class ProducerBlockedQuotaExceededError(PulsarException): ...
+
+    class ProducerBlockedQuotaExceededException(PulsarException): ...
+
+    class ProducerBusy(PulsarException): ...
+
+    class ProducerFenced(PulsarException): ...
+
+    class ProducerNotInitialized(PulsarException): ...
+
+    class ProducerQueueIsFull(PulsarException): ...
+
+    class ReadError(PulsarException): ...
+
+    class ServiceUnitNotReady(PulsarException): ...
+
+    class SubscriptionNotFound(PulsarException): ...
+
+    class Timeout(PulsarException): ...
+
+    class TooManyLookupRequestException(PulsarException): ...
+
+    class TopicNotFound(PulsarException): ...
+
+    class TopicTerminated(PulsarException): ...
+
+    class TransactionConflict(PulsarException): ...
+
+    class TransactionCoordinatorNotFoundError(PulsarException): ...
+
+    class TransactionNotFound(PulsarException): ...
+
+    class UnknownError(PulsarException): ...
+
+    class UnsupportedVersionError(PulsarException): ...
+
+
 _classes = _make_classes()
 globals().update((c.__name__, c) for c in _classes.values())
 
-__all__ = ["PulsarException", *(c.__name__ for c in _classes.values())]
+__all__ = [
+    "AlreadyClosed",
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
+    "ChecksumError",
+    "ConnectError",
+    "ConsumerAssignError",
+    "ConsumerBusy",
+    "ConsumerNotFound",
+    "ConsumerNotInitialized",
+    "CryptoError",
+    "CumulativeAcknowledgementNotAllowedError",
+    "Disconnected",
+    "ErrorGettingAuthenticationData",
+    "ForkedProcess",
+    "IncompatibleSchema",
+    "Interrupted",
+    "InvalidConfiguration",
+    "InvalidMessage",
+    "InvalidTopicName",
+    "InvalidTxnStatusError",
+    "InvalidUrl",
+    "LookupError",
+    "MemoryBufferIsFull",
+    "MessageTooBig",
+    "NotAllowedError",
+    "NotConnected",
+    "OperationNotSupported",
+    "ProducerBlockedQuotaExceededError",
+    "ProducerBlockedQuotaExceededException",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerNotInitialized",
+    "ProducerQueueIsFull",
+    "PulsarException",
+    "ReadError",
+    "ServiceUnitNotReady",
+    "SubscriptionNotFound",
+    "Timeout",
+    "TooManyLookupRequestException",
+    "TopicNotFound",
+    "TopicTerminated",
+    "TransactionConflict",
+    "TransactionCoordinatorNotFoundError",
+    "TransactionNotFound",
+    "UnknownError",
+    "UnsupportedVersionError",
+]

@@ -1,5 +1,7 @@
 """Policies of consumers."""
 
+from __future__ import annotations
+
 from geminga.enums import KeySharedMode
 
 
@@ -13,18 +15,18 @@ class ConsumerBatchReceivePolicy:
     ConsumerBatchReceivePolicy(max_num_message=100, max_num_bytes=-1, timeout_ms=500)
     """
 
-    def __init__(self, max_num_message, max_num_bytes, timeout_ms):
+    def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
         self._limits = {
             "max_num_message": max_num_message,
             "max_num_bytes": max_num_bytes,
             "timeout_ms": timeout_ms,
         }
 
-    def policy(self):
+    def policy(self) -> dict[str, int]:
         """The limits, as a dict."""
         return dict(self._limits)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         limits = ", ".join(f"{name}={value}" for name, value in self._limits.items())
         return f"ConsumerBatchReceivePolicy({limits})"
 
@@ -45,7 +47,12 @@ class ConsumerDeadLetterPolicy:
     3
     """
 
-    def __init__(self, max_redeliver_count, dead_letter_topic=None, initial_subscription_name=None):
+    def __init__(
+        self,
+        max_redeliver_count: int,
+        dead_letter_topic: str | None = None,
+        initial_subscription_name: str | None = None,
+    ) -> None:
         if not isinstance(max_redeliver_count, int) or max_redeliver_count < 1:
             raise ValueError("max_redeliver_count must be greater than 0")
         self._max_redeliver_count = max_redeliver_count
@@ -53,28 +60,28 @@ class ConsumerDeadLetterPolicy:
         self._initial_subscription_name = initial_subscription_name
 
     @property
-    def max_redeliver_count(self):
+    def max_redeliver_count(self) -> int:
         """Redeliveries before a message goes to the dead letter topic."""
         return self._max_redeliver_count
 
     @property
-    def dead_letter_topic(self):
+    def dead_letter_topic(self) -> str | None:
         """The topic's name; None for ``<topic>-<subscription>-DLQ``."""
         return self._dead_letter_topic
 
     @property
-    def initial_subscription_name(self):
+    def initial_subscription_name(self) -> str | None:
         """A subscription to create on the dead letter topic, so that it keeps its messages; None for none."""
         return self._initial_subscription_name
 
-    def _native(self):
+    def _native(self) -> tuple[int, str | None, str | None]:
         return self._max_redeliver_count, self._dead_letter_topic or None, self._initial_subscription_name or None
 
-    def policy(self):
+    def policy(self) -> ConsumerDeadLetterPolicy:
         """The policy itself."""
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"ConsumerDeadLetterPolicy(max_redeliver_count={self._max_redeliver_count}, "
             f"dead_letter_topic={self._dead_letter_topic!r}, "
@@ -93,10 +100,10 @@ class ConsumerKeySharedPolicy:
 
     def __init__(
         self,
-        key_shared_mode=KeySharedMode.AutoSplit,
-        allow_out_of_order_delivery=False,
-        sticky_ranges=None,
-    ):
+        key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit,
+        allow_out_of_order_delivery: bool = False,
+        sticky_ranges: list[tuple[int, int]] | None = None,
+    ) -> None:
         if not isinstance(key_shared_mode, KeySharedMode):
             raise ValueError("Argument key_shared_mode is expected to be a KeySharedMode")
         if not isinstance(allow_out_of_order_delivery, bool):
@@ -111,23 +118,23 @@ class ConsumerKeySharedPolicy:
         self._sticky_ranges = sticky_ranges
 
     @property
-    def key_shared_mode(self):
+    def key_shared_mode(self) -> KeySharedMode:
         """Who divides: the broker or the consumers."""
         return self._key_shared_mode
 
     @property
-    def allow_out_of_order_delivery(self):
+    def allow_out_of_order_delivery(self) -> bool:
         """Whether a new consumer may overtake the messages of its keys that others still hold."""
         return self._allow_out_of_order_delivery
 
     @property
-    def sticky_ranges(self):
+    def sticky_ranges(self) -> list[tuple[int, int]] | None:
         """The slots of this consumer, None in AutoSplit."""
         return self._sticky_ranges
 
-    def policy(self):
+    def policy(self) -> ConsumerKeySharedPolicy:
         """The policy itself."""
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"ConsumerKeySharedPolicy({self._key_shared_mode}, sticky_ranges={self._sticky_ranges})"
