@@ -11,6 +11,9 @@ import geminga
 import pytest
 from geminga.testing import EmbeddedBroker
 
+#: Scenarios in their full size, which take minutes: GEMINGA_FULL_SIZE=1. Otherwise in one that takes seconds.
+FULL_SIZE = os.environ.get("GEMINGA_FULL_SIZE") == "1"
+
 #: How long a message may take to come, and how long none must come. Milliseconds.
 SOON = 10_000
 NOTHING = 300

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import socket
 import time
 
 import geminga
 import pytest
+from conftest import FULL_SIZE
 from geminga.asyncio import Client
 from geminga.testing import EmbeddedBroker
 
@@ -93,7 +95,7 @@ def test_a_reader_reads_to_the_end(pulsar_url, topic):
 
 
 def test_pb199_cancelled_receives_lose_no_message(pulsar_url, topic):
-    count = 2000
+    count = 10_000 if FULL_SIZE else 2000
 
     async def main():
         async with Client(pulsar_url) as client:
@@ -128,6 +130,29 @@ def test_pb199_cancelled_receives_lose_no_message(pulsar_url, topic):
     run(main())
 
 
+def test_pb199_cancelled_sends_reach_no_loop_exception(pulsar_url, topic):
+    count = 2000
+
+    async def main():
+        async with Client(pulsar_url) as client:
+            consumer = await client.subscribe(topic, "s")
+            producer = await client.create_producer(topic, block_if_queue_full=True, max_pending_messages=100)
+            sends = [asyncio.ensure_future(producer.send(b"%d" % i)) for i in range(count)]
+            await asyncio.sleep(0)
+            for send in sends[::2]:
+                send.cancel()
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes[1::2]} == {geminga.MessageId}
+            await producer.flush()
+            # A cancelled send may have sent its message; all others have, in order.
+            got = []
+            while not got or got[-1] != count - 1:
+                got.append(int((await consumer.receive()).data()))
+            assert got == sorted(set(got)) and set(got) >= set(range(1, count, 2))
+
+    run(main())
+
+
 def test_pb199_a_loop_that_is_closed_before_the_outcome_is_left_alone(script, client, topic):
     consumer = client.subscribe(topic, "s")
     done = script(
@@ -155,10 +180,15 @@ def test_pb200_the_loop_runs_while_calls_wait(pulsar_url, topic):
     async def main():
         gaps = []
         beat = asyncio.create_task(heartbeat(gaps))
-        async with Client("pulsar://127.0.0.1:1", operation_timeout_seconds=1) as dead:
-            with pytest.raises(geminga.PulsarException) as raised:
-                await dead.create_producer(topic)
-            assert raised.value.error() == raised.value.result
+        # It accepts connections and never says a word; the other accepts none.
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            for port in (silent.getsockname()[1], 1):
+                async with Client(f"pulsar://127.0.0.1:{port}", operation_timeout_seconds=1) as dead:
+                    with pytest.raises(geminga.PulsarException) as raised:
+                        await dead.create_producer(topic)
+                    assert raised.value.error() == raised.value.result
+                    with pytest.raises(geminga.PulsarException):
+                        await dead.get_topic_partitions(topic)
         async with Client(pulsar_url) as client:
             producer = await client.create_producer(topic)
             consumer = await client.subscribe(topic, "s")
@@ -249,6 +279,36 @@ def test_batches_and_listeners(pulsar_url, topic):
                 await batch
 
     run(main())
+
+
+def test_pb206_a_listener_that_raises_is_logged_and_goes_on(pulsar_url, topic, caplog):
+    async def main():
+        got, done = [], asyncio.Event()
+
+        async def listener(consumer, message):
+            number = int(message.data())
+            got.append(number)
+            if number == 99:
+                done.set()
+            if number in (3, 7):
+                raise ValueError(f"message {number}")
+            await consumer.acknowledge(message)
+
+        async with Client(pulsar_url) as client:
+            consumer = await client.subscribe(topic, "s", message_listener=listener, receiver_queue_size=5)
+            producer = await client.create_producer(topic)
+            for i in range(100):
+                await producer.send(b"%d" % i)
+            await asyncio.wait_for(done.wait(), 10)
+            await consumer.close()
+            assert got == list(range(100))
+            consumer = await client.subscribe(topic, "s")
+            assert [(await consumer.receive()).data() for _ in range(2)] == [b"3", b"7"], "they stay unacknowledged"
+
+    run(main())
+    raised = [record for record in caplog.records if record.exc_info]
+    assert [str(record.exc_info[1]) for record in raised] == ["message 3", "message 7"]
+    assert all(record.exc_info[2] is not None and record.name == "geminga" for record in raised)
 
 
 def test_errors_are_those_of_the_blocking_client(pulsar_url, topic):

@@ -4,7 +4,7 @@ import sys
 import threading
 
 import geminga
-from conftest import receive
+from conftest import FULL_SIZE, receive
 
 
 def test_callbacks_come_in_order_once_each_and_flush_waits_for_them(client, topic):
@@ -70,7 +70,7 @@ def test_pb194_threads_send_with_callbacks_and_finish(client, topic):
         topic, batching_enabled=True, block_if_queue_full=True, max_pending_messages=1000
     )
     lock, told = threading.Lock(), [0]
-    each = 5000
+    each = 125_000 if FULL_SIZE else 5000
 
     def callback(result, message_id):
         assert result == geminga.Result.Ok
@@ -87,7 +87,7 @@ def test_pb194_threads_send_with_callbacks_and_finish(client, topic):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive()
     producer.flush()
     assert told[0] == 8 * each

@@ -238,6 +238,8 @@ def test_pb201_a_consumer_without_a_queue_works_as_any_other(client, topic):
         producer.send(str(i).encode())
     assert consumer.receive().data() == b"0"
     assert texts(receive(consumer, 2)) == ["1", "2"]
+    with pytest.raises(geminga.Timeout):
+        consumer.receive(timeout_millis=100)
     got = threading.Event()
     client.subscribe(topic, "l", receiver_queue_size=0, message_listener=lambda *_: got.set())
     producer.send(b"x")

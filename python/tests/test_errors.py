@@ -77,6 +77,44 @@ def test_a_thousand_quiet_timeouts_cost_no_message(client, topic, caplog):
     assert not [record for record in caplog.records if record.name.startswith("geminga")]
 
 
+FAILING_CREATES = {
+    "an unreachable broker": "Client('pulsar://127.0.0.1:1', operation_timeout_seconds=1).create_producer(TOPIC)",
+    "a bad topic": "Client(URL).create_producer('a/b')",
+    "a namespace that isn't there": "Client(URL).subscribe('persistent://nobody/nowhere/t', 's')",
+    "credentials that are refused": "Client(closed.service_url, authentication=geminga.AuthenticationToken('no')).create_producer(TOPIC)",
+}
+
+
+@pytest.mark.parametrize("create", FAILING_CREATES.values(), ids=FAILING_CREATES.keys())
+def test_pb190_a_failed_create_is_one_error_told_to_its_caller(script, create):
+    done = script(
+        f"""
+        import asyncio, gc, warnings
+        from geminga import Client
+        from geminga.testing import EmbeddedBroker
+        warnings.simplefilter("error")
+        closed = EmbeddedBroker(tokens=["yes"])
+        try:
+            {create}
+        except geminga.PulsarException as error:
+            print("told", type(error).__name__)
+        async def main():
+            from geminga.asyncio import Client
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: print("unhandled", context))
+            try:
+                await {create}
+            except geminga.PulsarException as error:
+                print("told", type(error).__name__)
+            gc.collect()
+            await asyncio.sleep(0.05)
+        asyncio.run(main())
+        """
+    )
+    first, second = done.stdout.splitlines()
+    assert first == second and first.startswith("told "), done.stdout
+    assert done.stderr == ""
+
+
 def test_a_wrong_token_is_an_authentication_error():
     from geminga.testing import EmbeddedBroker
 

@@ -32,6 +32,19 @@ def test_pb205_ids_from_every_source_are_one_type(client, topic):
     assert consumer.receive(timeout_millis=SOON).data() == b"1"
 
 
+def test_pb205_ids_of_partitions_keep_their_partition(client, partitioned):
+    consumer, producer = client.subscribe(partitioned, "s"), client.create_producer(partitioned)
+    sent = [producer.send(b"%d" % i) for i in range(6)]
+    assert {message_id.partition() for message_id in sent} == {0, 1, 2}
+    received = [consumer.receive(timeout_millis=SOON).message_id() for _ in range(6)]
+    assert sorted(received) == sorted(sent) and set(received) == set(sent)
+    for message_id in sent:
+        again = pickle.loads(pickle.dumps(message_id))
+        assert again == message_id and again.partition() == message_id.partition()
+        consumer.acknowledge(MessageId.deserialize(message_id.serialize()))
+    assert client.create_reader(partitioned, MessageId.earliest).read_next(timeout_millis=SOON).message_id() in sent
+
+
 def test_an_id_shows_what_it_is():
     message_id = MessageId(1, 2, 3, 4)
     assert str(message_id) == "(2,3,1,4)"

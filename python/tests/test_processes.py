@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from conftest import FULL_SIZE
 
 BLOCKING = {
     "receive": "client.subscribe(TOPIC, 's').receive()",
@@ -39,6 +40,24 @@ def test_ctrl_c_ends_a_blocking_call_within_a_second(script, call):
         """
     )
     assert float(done.stdout) < 1
+
+
+@pytest.mark.parametrize("queue", [0, 1000])
+def test_pb201_ctrl_c_is_heard_while_another_thread_receives(script, queue):
+    done = script(
+        f"""
+        import signal
+        consumer = geminga.Client(URL).subscribe(TOPIC, "s", receiver_queue_size={queue})
+        threading.Thread(target=consumer.receive, daemon=True).start()
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        try:
+            time.sleep(10)
+        except KeyboardInterrupt:
+            print(time.monotonic() - start)
+        """
+    )
+    assert float(done.stdout) < 1.3
 
 
 def test_pb196_a_forked_child_gets_an_error_and_its_own_client_works(script):
@@ -107,18 +126,24 @@ ENDS = {
     "threading.Thread(target=lambda: p.create_producer(TOPIC), daemon=True).start()\ntime.sleep(0.3)",
     "a thread in receive": "c = geminga.Client(URL).subscribe(TOPIC, 's')\n"
     "threading.Thread(target=c.receive, daemon=True).start()\ntime.sleep(0.3)",
+    "ctrl-c in a receive": "import signal\nc = geminga.Client(URL).subscribe(TOPIC, 's')\n"
+    "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+    "try:\n    c.receive()\nexcept KeyboardInterrupt:\n    pass",
     "a logger": "import logging\nc = geminga.Client(URL, logger=logging.getLogger('mine'))\nc.create_producer(TOPIC)",
 }
 
 
 @pytest.mark.parametrize("program", ENDS.values(), ids=ENDS.keys())
 def test_pb197_the_process_ends_by_itself_with_its_own_status(script, program):
-    start = time.monotonic()
-    done = script(program + "\nsys.exit(7)\n", check=False, timeout=15)
-    assert done.returncode == 7, done.stderr
-    assert time.monotonic() - start < 8
-    assert done.stdout == ""
-    assert "panicked" not in done.stderr and "Fatal" not in done.stderr, done.stderr
+    # With a logger in all of them: they used to hang in it.
+    logger = "import logging\nlogging.basicConfig(level=logging.DEBUG, filename=os.devnull)\n"
+    for _ in range(200 if FULL_SIZE else 1):
+        start = time.monotonic()
+        done = script(logger + program + "\nsys.exit(7)\n", check=False, timeout=15)
+        assert done.returncode == 7, done.stderr
+        assert time.monotonic() - start < 8
+        assert done.stdout == ""
+        assert "panicked" not in done.stderr and "Fatal" not in done.stderr, done.stderr
 
 
 def test_ten_messages_without_a_flush_or_a_close_arrive(script, client, topic):

@@ -5,10 +5,14 @@ use std::fs;
 use std::path::Path;
 
 /// Where tests are, from this crate's directory, and what is written before their file's name in the page.
-const PLACES: [(&str, &str); 3] =
-    [("tests", ""), ("../bindings/tokio/tests/scenarios", "scenarios/"), ("../bindings/tokio/src", "src/")];
+const PLACES: [(&str, &str); 4] = [
+    ("tests", ""),
+    ("../bindings/tokio/tests/scenarios", "scenarios/"),
+    ("../bindings/tokio/src", "src/"),
+    ("../python/tests", "python/"),
+];
 
-/// Ids by the files that have a test of that name, such as `PB029` for `fn pb029_…`.
+/// Ids by the files that have a test of that name, such as `PB029` for `fn pb029_…` or `def test_pb029_…`.
 fn tests_by_id() -> BTreeMap<String, BTreeSet<String>> {
     let mut ids: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (directory, prefix) in PLACES {
@@ -17,9 +21,8 @@ fn tests_by_id() -> BTreeMap<String, BTreeSet<String>> {
             let Ok(text) = fs::read_to_string(&path) else { continue };
             let file = format!("{prefix}{}", path.file_name().unwrap().to_string_lossy());
             for line in text.lines().map(str::trim_start) {
-                let Some(rest) = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn pb") else {
-                    continue;
-                };
+                let rust = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn pb");
+                let Some(rest) = rust.or_else(|| line.strip_prefix("def test_pb")) else { continue };
                 let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
                 ids.entry(format!("PB{digits}")).or_default().insert(file.clone());
             }

@@ -1,6 +1,7 @@
 # What the extension module has. Documentation is in the classes themselves, where help() and the API reference read it.
 # Methods that start with an underscore serve this package alone and are not listed.
 
+from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from logging import Logger
@@ -21,6 +22,7 @@ __all__ = [
     "Outcome",
     "Producer",
     "Reader",
+    "Target",
     "_after_fork",
     "_at_exit",
     "_error_table",
@@ -178,6 +180,10 @@ class Operation:
 @final
 class Outcome:
     def take(self) -> tuple[Any, BaseException | None]: ...
+
+@final
+class Target:
+    def __new__(cls, event_loop: AbstractEventLoop, future: Future[Any]) -> Self: ...
 
 def _after_fork() -> None: ...
 def _at_exit() -> None: ...
