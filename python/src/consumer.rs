@@ -23,6 +23,13 @@ use crate::waiting::wait;
 ///
 /// Made by `Client.subscribe`; safe to use from any thread. `with` closes it at the end of the block, and it can be iterated
 /// over: `for message in consumer` ends when the consumer is closed.
+///
+/// >>> consumer = client.subscribe("jobs", "workers", consumer_type=ConsumerType.Shared)
+/// >>> sent = client.create_producer("jobs").send(b"dig")
+/// >>> message = consumer.receive(timeout_millis=5000)
+/// >>> consumer.acknowledge(message)
+/// >>> message.data()
+/// b'dig'
 #[pyclass(frozen, module = "geminga", name = "Consumer")]
 pub(crate) struct Consumer {
     receiving: Receiving<geminga::Consumer>,

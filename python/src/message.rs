@@ -14,6 +14,12 @@ use crate::message_id::MessageId;
 ///
 /// `data()` is the payload as bytes, a copy; `memoryview(message)` is the payload without a copy. Keeping a message keeps
 /// the bytes of the whole batch it came in.
+///
+/// >>> consumer = client.subscribe("readings", "s")
+/// >>> sent = client.create_producer("readings").send(b"21.5", partition_key="attic")
+/// >>> message = consumer.receive(timeout_millis=5000)
+/// >>> message.partition_key(), float(message.data()), len(memoryview(message)), message.message_id() == sent
+/// ('attic', 21.5, 4, True)
 #[pyclass(frozen, module = "geminga", name = "Message")]
 pub(crate) struct Message {
     pub(crate) core: CoreMessage,

@@ -9,6 +9,11 @@ use pyo3::types::{PyBytes, PyTuple, PyType};
 ///
 /// Ids are immutable, hashable, can be pickled, and are ordered by ledger, entry, partition and batch index. What has no
 /// value is -1. Ids of different topics have no order that means anything.
+///
+/// >>> MessageId(ledger_id=7, entry_id=2) < MessageId(ledger_id=7, entry_id=3) < MessageId.latest
+/// True
+/// >>> MessageId.deserialize(MessageId(ledger_id=7, entry_id=2).serialize())
+/// MessageId(partition=-1, ledger_id=7, entry_id=2, batch_index=-1)
 #[pyclass(frozen, eq, ord, hash, module = "geminga", name = "MessageId", from_py_object)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MessageId(pub(crate) CoreId);

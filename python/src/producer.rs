@@ -24,6 +24,10 @@ use crate::waiting::{wait, wait_within};
 ///
 /// Made by `Client.create_producer`; safe to use from any thread. `with` closes it at the end of the block. A pause of the
 /// connection (broker restart, unload, network) is no error: what has no receipt is sent again, in order.
+///
+/// >>> with client.create_producer("invoices") as producer:
+/// ...     producer.send(b"3 apples", partition_key="alice", properties={"currency": "EUR"}).partition()
+/// -1
 #[pyclass(frozen, module = "geminga", name = "Producer")]
 pub(crate) struct Producer {
     inner: ProcessBound<Arc<Sending>>,

@@ -19,6 +19,12 @@ use crate::waiting::wait;
 ///
 /// Made by `Client.create_reader`; safe to use from any thread. `with` closes it at the end of the block. Iterating over it
 /// waits for new messages and ends when the reader is closed; to stop at the end of the topic, ask `has_message_available`.
+///
+/// >>> sent = client.create_producer("diary").send(b"once")
+/// >>> with client.create_reader("diary", MessageId.earliest) as reader:
+/// ...     while reader.has_message_available():
+/// ...         print(reader.read_next().data())
+/// b'once'
 #[pyclass(frozen, module = "geminga", name = "Reader")]
 pub(crate) struct Reader {
     receiving: Receiving<geminga::Reader>,

@@ -42,6 +42,11 @@ pub(crate) fn test(variables: &[(String, String)]) -> Result<()> {
         let packages = if tested.is_empty() { CHECK_PACKAGES } else { TEST_PACKAGES };
         let environment = package.environment(python, packages, &[&wheel, &compat])?;
         run_tests(&environment, variables)?;
+        if tested.is_empty() && variables.is_empty() {
+            let reference = package.place.join("reference");
+            Shell::new(&environment).arg("docs/python/reference.py").arg(&reference).run()?;
+            println!("-- the API reference is in {}", reference.display());
+        }
         tested.push(format!("3.{}", python.minor));
     }
     println!("-- the wheels were tested on CPython {}", tested.join(", "));

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Union
 
 #: What the extension module takes: "token" with the token or what gives it, or "tls" with the paths of certificate and key.
-Credentials = Union["tuple[str, str | Callable[[], str]]", "tuple[str, tuple[str, str]]"]
+Credentials = Union[tuple[str, Union[str, Callable[[], str]]], tuple[str, tuple[str, str]]]
 
 
 class Authentication:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     _Handle = TypeVar("_Handle", Consumer, Reader)
 
 #: What ``subscribe`` takes for a topic; several and patterns are not served yet.
-AnyTopic = Union[str, "list[str]", "re.Pattern[str]"]
+AnyTopic = Union[str, list[str], re.Pattern[str]]
 
 #: What ``batch_receive`` gathers without a policy: any number of messages, 10 MiB, 100 ms.
 _DEFAULT_BATCH = ConsumerBatchReceivePolicy(-1, 10 * 1024 * 1024, 100)
@@ -42,8 +42,10 @@ _DEFAULT_BATCH = ConsumerBatchReceivePolicy(-1, 10 * 1024 * 1024, 100)
 class Client:
     """One Pulsar client: it opens producers, consumers and readers, which share its connections.
 
-    >>> with Client("pulsar://localhost:6650") as client:  # doctest: +SKIP
-    ...     client.create_producer("greetings").send(b"hello")
+    >>> service_url  # doctest: +SKIP
+    'pulsar://localhost:6650'
+    >>> with Client(service_url) as client:
+    ...     message_id = client.create_producer("greetings").send(b"hello")
 
     It is safe to use from any thread, works on a thread of its own, and closes with ``close``, at the end of a ``with`` block, or
     when the interpreter ends. After ``os.fork`` the child makes its own client; this one raises ForkedProcess there.

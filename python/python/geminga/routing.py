@@ -5,7 +5,13 @@ from __future__ import annotations
 
 
 class OutgoingMessage:
-    """A message on its way: its key (empty without one), properties and payload."""
+    """A message on its way: its key (empty without one), properties and payload.
+
+    >>> def router(message, partitions):
+    ...     return len(message.partition_key()) % partitions
+    >>> router(OutgoingMessage("alice", {}, b"3 apples"), 3)
+    2
+    """
 
     __slots__ = ("_data", "_key", "_properties")
 

@@ -16,6 +16,28 @@ from geminga.not_yet import NotYet
 if TYPE_CHECKING:
     from geminga import Message
 
+__all__ = [
+    "Array",
+    "AvroSchema",
+    "Boolean",
+    "Bytes",
+    "BytesSchema",
+    "CustomEnum",
+    "Double",
+    "Field",
+    "Float",
+    "Integer",
+    "JsonSchema",
+    "Long",
+    "Map",
+    "Null",
+    "ProtobufNativeSchema",
+    "Record",
+    "Schema",
+    "String",
+    "StringSchema",
+]
+
 _RECORDS = "typed records are"
 
 
@@ -152,7 +174,7 @@ class Codec(Protocol):
 
 
 #: What ``schema=`` takes: a schema, its class, or None for plain bytes.
-AnySchema = Union[Codec, "type[Schema]", None]
+AnySchema = Union[Codec, type[Schema], None]
 
 
 def native(schema: AnySchema) -> Codec | None:

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 
 from geminga import _geminga
 
+__all__ = ["EmbeddedBroker"]
+
 
 class EmbeddedBroker:
     """A broker for tests. It forgets everything when it stops.
