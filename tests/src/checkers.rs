@@ -4,11 +4,13 @@
 
 mod acknowledged;
 mod bounds;
+mod dead_letters;
 mod delivered;
 mod published;
 
 pub use acknowledged::{backlog, check_acknowledged};
 pub use bounds::{check_bounds, check_nothing_left, check_permits};
+pub use dead_letters::{buried, check_dead_letters};
 pub use delivered::{check_delivered, check_delivered_once, check_order, check_reader};
 pub use published::check_published;
 

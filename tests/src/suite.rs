@@ -6,6 +6,7 @@
 //! started. Waits are for facts, 30 s at most; only proofs that nothing comes take their time.
 
 pub mod acks;
+pub mod dead_letters;
 pub mod partitions;
 pub mod pauses;
 mod place;
@@ -68,6 +69,10 @@ macro_rules! suite {
                 a_cumulative_acknowledgement_may_end_inside_a_batch,
                 cumulative_is_refused_where_messages_are_shared,
                 a_negative_acknowledgement_brings_only_that_message_back_after_its_delay;
+            dead_letters:
+                what_is_given_back_too_often_ends_in_the_dead_letter_topic,
+                of_a_batch_only_what_is_given_back_becomes_dead_letters,
+                what_came_too_often_already_goes_there_undelivered;
             reading:
                 a_receive_that_times_out_loses_nothing,
                 a_reader_starts_at_either_end,

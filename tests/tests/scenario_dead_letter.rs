@@ -123,6 +123,38 @@ fn pb106_only_the_members_given_back_are_dead_letters() {
     }
 }
 
+/// Two members are given back at different times, while the third waits: the entry is asked for once each time, so that the
+/// third does not become a dead letter by the others' count.
+#[test]
+fn members_given_back_one_after_the_other_count_as_one_redelivery() {
+    for kind in [SubscriptionType::Shared, SubscriptionType::KeyShared] {
+        for pause in [0, 30, 90, 110] {
+            let mut w = World::new(10);
+            let producer = w.producer("t", |c| c.batching.max_messages = 4);
+            let consumer = w.consumer("t", "s", |c| {
+                policy(3)(c);
+                c.subscription_type = kind;
+            });
+            w.publish(producer, ["poison", "poison", "good", "good"]);
+            let mut good = 0;
+            while let Some(message) = w.receive_within(consumer, SOON) {
+                w.advance(Duration::from_millis(pause));
+                match text(&message).as_str() {
+                    "poison" => w.nack(consumer, message.message_id()),
+                    _ if message.redelivery_count() < 2 => {}
+                    _ => {
+                        w.ack(consumer, message.message_id());
+                        good += 1;
+                    }
+                }
+            }
+            assert!(good >= 2, "{kind:?}, {pause}: {good}");
+            assert_eq!(w.stored(DEAD), ["poison", "poison"], "{kind:?}, {pause}");
+            assert_eq!(w.unacked("t", "s"), [""; 0], "{kind:?}, {pause}");
+        }
+    }
+}
+
 /// What waits in the queue is not delivered yet, however often the application asks for everything again.
 #[test]
 fn pb108_no_message_is_a_dead_letter_that_the_application_has_not_seen() {
@@ -437,6 +469,35 @@ fn dead_letters_wait_for_room_in_the_clients_memory() {
     assert_eq!(w.stats(0).memory_used, 0);
     assert_eq!(w.unacked("t", "s"), [""; 0]);
     w.close_client(0);
+}
+
+/// The dead letter topic takes nothing any more, and links break at any moment of it: every message stays with the broker,
+/// and the application hears of it.
+#[test]
+fn a_topic_that_refuses_for_ever_loses_nothing() {
+    for wait in 0..30 {
+        let mut w = World::new(wait);
+        let producer = w.producer("t", |c| c.batching = Batching::off());
+        let consumer = w.consumer("t", "s", policy(1));
+        let terminated = FaultKind::Refuse(Request::Send, ServerError::TopicTerminatedError, "it is".into());
+        w.broker.inject(Fault::new(terminated).on_topic(DEAD).times(u32::MAX));
+        w.publish(producer, ["0", "1", "2"]);
+        for _ in 0..6 {
+            let message = w.receive(consumer);
+            w.nack(consumer, message.message_id());
+        }
+        w.advance(Duration::from_millis(100 + wait));
+        w.cut_links();
+        while let Some(message) = w.receive_within(consumer, Duration::from_secs(20)) {
+            w.nack(consumer, message.message_id());
+        }
+        let states = w.state_changes(0, HandleId::Consumer(consumer.id));
+        let failed = states.iter().filter(|s| matches!(s, StateChange::DeadLetterFailed { .. })).count();
+        assert!(failed >= 3, "{states:?}");
+        assert!(failed <= 100, "it is not asked in a loop: {failed} times");
+        assert_eq!(w.unacked("t", "s"), ["0", "1", "2"]);
+        w.close_client(0);
+    }
 }
 
 /// Nothing of the producer that a consumer has for itself is told to the application.

@@ -39,7 +39,8 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 pub(crate) struct DeadLetters {
     max: u32,
-    /// What the application has and did not acknowledge; with the message itself where it was the last delivery.
+    /// What the application has and did not acknowledge, or could not be sent; with the message itself where it was the
+    /// last delivery, and without it where it is to come again.
     held: BTreeMap<Key, Option<Message>>,
     /// Dead letters, with the SEND that each is in.
     away: BTreeMap<Key, (Option<u64>, Message)>,
@@ -92,24 +93,32 @@ impl DeadLetters {
         }
     }
 
+    /// Whether the application may give this back: what it got before a redelivery comes again, or came, without that, and
+    /// asking once more would count twice.
+    pub(crate) fn holds(&self, entry: EntryId, index: i32) -> bool {
+        match index {
+            0.. => self.held.contains_key(&(entry, index)),
+            _ => self.held.range((entry, i32::MIN)..=(entry, i32::MAX)).next().is_some(),
+        }
+    }
+
     /// The application gave these back. Those whose last delivery it was become dead letters; returns the entries of the
-    /// others, which are to come again.
+    /// others, which are to come again, as a whole.
     pub(crate) fn given_back(&mut self, keys: impl IntoIterator<Item = Key>) -> BTreeSet<EntryId> {
         let mut again = BTreeSet::new();
         for (entry, index) in keys {
             let found = if index >= 0 { vec![(entry, index)] } else { self.of_entry(entry) };
-            let mut last = false;
             for key in found {
                 match self.held.remove(&key) {
-                    Some(Some(message)) => {
-                        last = true;
-                        self.bury(message);
-                    }
-                    _ => last |= self.away.contains_key(&key),
+                    Some(Some(message)) => self.bury(message),
+                    Some(None) => drop(again.insert(entry)),
+                    None => {}
                 }
             }
-            if !last {
-                again.insert(entry);
+        }
+        for entry in &again {
+            for key in self.of_entry(*entry) {
+                self.held.remove(&key);
             }
         }
         again
@@ -165,10 +174,13 @@ impl DeadLetters {
     /// more: a member of a batch stays here, so that its acknowledged siblings need not come again.
     pub(crate) fn failed(&mut self, key: Key, number: Option<u64>) -> bool {
         let Some(message) = self.take(key, number) else { return false };
-        if key.1 >= 0 {
-            self.held.insert(key, Some(message));
-        }
+        self.held.insert(key, (key.1 >= 0).then_some(message));
         true
+    }
+
+    /// It is to be asked for again later.
+    pub(crate) fn put_off(&mut self, key: Key) {
+        self.held.insert(key, None);
     }
 
     fn take(&mut self, key: Key, number: Option<u64>) -> Option<Message> {
@@ -220,5 +232,128 @@ pub(crate) fn copy_of(message: &Message) -> OutgoingMessage {
             .then(|| message.schema_version().to_vec().into()),
         null_value: message.is_null(),
         ..OutgoingMessage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::message::Entry;
+    use crate::topic_name::TopicName;
+    use crate::wire::proto::MessageMetadata;
+
+    const E: EntryId = (1, 7);
+
+    fn message(index: i32, redelivery_count: u32) -> Message {
+        let entry = Entry {
+            topic: TopicName::parse("t").unwrap(),
+            ledger_id: E.0,
+            entry_id: E.1,
+            partition: -1,
+            redelivery_count,
+            metadata: MessageMetadata::default(),
+            body: bytes::Bytes::from_static(b"x"),
+            batch_size: if index < 0 { 0 } else { 4 },
+            last_index: None,
+        };
+        Message { entry: Arc::new(entry), record: None, batch_index: index }
+    }
+
+    #[test]
+    fn a_message_is_delivered_up_to_the_count_and_once_more_only_as_a_dead_letter() {
+        let mut letters = DeadLetters::new(2);
+        for count in 0..2 {
+            assert_eq!(letters.fate(&(E, -1), count), Fate::Deliver);
+            letters.delivered(&message(-1, count));
+            assert_eq!(letters.given_back([(E, -1)]), BTreeSet::from([E]));
+            assert!(letters.next().is_none());
+        }
+        assert_eq!(letters.fate(&(E, -1), 2), Fate::Deliver);
+        letters.delivered(&message(-1, 2));
+        assert_eq!(letters.given_back([(E, -1)]), BTreeSet::new());
+        assert_eq!(letters.next().map(|(key, _)| key), Some((E, -1)));
+        assert_eq!(letters.fate(&(E, -1), 2), Fate::Drop);
+        letters.sent((E, -1), 5);
+        assert!(letters.next().is_none());
+        assert!(letters.stored((E, -1), 4).is_none(), "the outcome of another");
+        assert!(letters.stored((E, -1), 5).is_some());
+        assert_eq!(letters.fate(&(E, -1), 3), Fate::Acknowledge);
+        assert_eq!(letters.fate(&((1, 8), -1), 3), Fate::Bury);
+    }
+
+    #[test]
+    fn a_copy_that_comes_again_anyway_is_not_asked_for_twice() {
+        let mut letters = DeadLetters::new(5);
+        for index in 0..3 {
+            letters.delivered(&message(index, 1));
+        }
+        assert_eq!(letters.given_back([(E, 0), (E, 1)]), BTreeSet::from([E]), "one request for both");
+        assert!(!letters.holds(E, 2), "it comes with them");
+        assert!(!letters.holds(E, -1));
+        assert_eq!(letters.given_back([(E, 2)]), BTreeSet::new());
+        letters.delivered(&message(2, 2));
+        assert!(letters.holds(E, 2) && letters.holds(E, -1));
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_it_wherever_the_message_is() {
+        let mut letters = DeadLetters::new(1);
+        for index in 0..3 {
+            letters.delivered(&message(index, 1));
+        }
+        letters.acknowledged(E, 0);
+        letters.given_back([(E, 0), (E, 1), (E, 2)]);
+        letters.sent((E, 1), 9);
+        letters.acknowledged(E, 1);
+        assert!(letters.stored((E, 1), 9).is_none());
+        assert_eq!(letters.next().map(|(key, _)| key), Some((E, 2)));
+        letters.acknowledged(E, -1);
+        assert!(letters.next().is_none());
+        assert!(letters.away.is_empty() && letters.held.is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_given_back_once_more() {
+        let mut letters = DeadLetters::new(1);
+        letters.delivered(&message(3, 1));
+        letters.delivered(&message(-1, 1));
+        letters.given_back([(E, 3)]);
+        letters.given_back([(E, -1)]);
+        assert!(letters.failed((E, 3), None));
+        letters.sent((E, -1), 1);
+        assert!(!letters.failed((E, -1), None), "it has a SEND now");
+        assert!(letters.failed((E, -1), Some(1)));
+        assert_eq!(letters.given_back([(E, 3)]), BTreeSet::new());
+        assert_eq!(letters.next().map(|(key, _)| key), Some((E, 3)), "a member is tried from here");
+        letters.clear();
+        letters.put_off((E, -1));
+        assert_eq!(
+            letters.given_back([(E, -1)]),
+            BTreeSet::from([E]),
+            "the broker is asked for a single message"
+        );
+    }
+
+    #[test]
+    fn too_many_at_once_are_put_off_and_the_oldest_memories_fade() {
+        let mut letters = DeadLetters::new(1);
+        for n in 0..MOST_AWAY as i64 {
+            let mut other = message(-1, 2);
+            Arc::get_mut(&mut other.entry).unwrap().entry_id = n;
+            letters.bury(other);
+        }
+        assert_eq!(letters.fate(&((2, 0), -1), 2), Fate::PutOff);
+        for n in 0..MOST_AWAY as i64 {
+            letters.sent(((1, n), -1), n as u64);
+            assert!(letters.stored(((1, n), -1), n as u64).is_some());
+        }
+        letters.bury(message(9, 2));
+        letters.sent((E, 9), 1);
+        letters.stored((E, 9), 1);
+        assert_eq!(letters.done.len(), REMEMBERED);
+        assert_eq!(letters.fate(&((1, 0), -1), 2), Fate::Bury, "it was the oldest");
+        assert_eq!(letters.fate(&((1, 1), -1), 2), Fate::Acknowledge);
     }
 }

@@ -70,6 +70,15 @@ impl Nacks {
         }
     }
 
+    /// The whole entry is asked for.
+    pub(crate) fn remove_entry(&mut self, entry: EntryId) {
+        let members: Vec<_> =
+            self.due.range((entry, i32::MIN)..=(entry, i32::MAX)).map(|(key, _)| key.1).collect();
+        for index in members {
+            self.remove(entry, index);
+        }
+    }
+
     /// When the next bucket is due.
     pub(crate) fn next(&self) -> Option<Mono> {
         self.buckets.first_key_value().map(|(at, _)| *at)

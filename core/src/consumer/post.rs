@@ -87,7 +87,10 @@ impl Part {
                     hub.notices.push_back(Notice::DeadLetters(self.parent));
                 }
                 Fate::Acknowledge => self.tell_done(hub, taken.message.message_id()),
-                Fate::PutOff => self.try_again(hub, next),
+                Fate::PutOff => {
+                    letters.put_off(next);
+                    self.try_again(hub, next);
+                }
                 Fate::Drop | Fate::Deliver => {}
             }
         }
@@ -99,6 +102,9 @@ impl Part {
             return keys.into_iter().map(|key| key.0).collect();
         };
         let again = letters.given_back(keys);
+        for entry in &again {
+            self.nacks.remove_entry(*entry);
+        }
         if letters.next().is_some() {
             hub.notices.push_back(Notice::DeadLetters(self.parent));
         }
@@ -190,7 +196,8 @@ impl Consumers {
                     }
                     return;
                 };
-                if !post.open {
+                // Until the news of its end is here, a producer may be gone already.
+                if !post.open || !producers.contains(producer) {
                     return;
                 }
                 let copy = copy_of(message);

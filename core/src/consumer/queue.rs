@@ -47,6 +47,8 @@ struct Batch {
     listed: usize,
     /// Whether a member went to the application.
     touched: bool,
+    /// Whether the entry was asked for again, so that what is left comes once more.
+    stale: bool,
     permits: u32,
 }
 
@@ -67,6 +69,8 @@ pub(crate) struct Taken {
     pub(crate) message: Message,
     /// No other message of its entry follows.
     pub(crate) ends_entry: bool,
+    /// It comes again, because its entry was asked for meanwhile.
+    pub(crate) stale: bool,
 }
 
 impl Queue {
@@ -96,6 +100,7 @@ impl Queue {
             first,
             listed: 0,
             touched: false,
+            stale: false,
             permits,
         }));
     }
@@ -166,12 +171,14 @@ impl Queue {
                 batch.permits -= 1;
                 batch.touched = true;
                 self.permits -= 1;
-                Some(Taken { message, ends_entry: batch.index == batch.entry.batch_size })
+                let ends_entry = batch.index == batch.entry.batch_size;
+                Some(Taken { message, ends_entry, stale: batch.stale })
             }
             Item::Single(_) => {
                 let Some(Item::Single(entry)) = self.items.pop_front() else { return None };
                 self.permits -= 1;
-                Some(Taken { message: Message { entry, record: None, batch_index: -1 }, ends_entry: true })
+                let message = Message { entry, record: None, batch_index: -1 };
+                Some(Taken { message, ends_entry: true, stale: false })
             }
             Item::Gap(_) => None,
         }
@@ -182,10 +189,13 @@ impl Queue {
     pub(crate) fn remove(&mut self, entries: &BTreeSet<EntryId>, keep_begun: bool) -> u64 {
         let before = self.permits;
         let permits = &mut self.permits;
-        self.items.retain(|item| {
+        self.items.retain_mut(|item| {
             let (entry, cost) = match item {
-                Item::Single(entry) => (entry, 1),
-                Item::Batch(batch) if keep_begun && batch.touched => return true,
+                Item::Single(entry) => (&*entry, 1),
+                Item::Batch(batch) if keep_begun && batch.touched => {
+                    batch.stale |= entries.contains(&(batch.entry.ledger_id, batch.entry.entry_id));
+                    return true;
+                }
                 Item::Batch(batch) => (&batch.entry, batch.permits),
                 Item::Gap(_) => return true,
             };

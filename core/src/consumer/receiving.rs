@@ -120,7 +120,9 @@ impl Part {
         let taken = self.queue.take()?;
         self.permits.settled(1);
         self.reading.advance(taken.message.message_id());
-        if let Some(letters) = &mut self.dead_letters {
+        if let Some(letters) = &mut self.dead_letters
+            && !taken.stale
+        {
             letters.delivered(&taken.message);
         }
         if self.auto_ack && taken.ends_entry && self.persistent {

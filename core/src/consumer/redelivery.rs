@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::EntryId;
+use super::dead_letters::DeadLetters;
 use super::part::Part;
 use crate::config::SubscriptionType;
 use crate::error::Error;
@@ -20,7 +21,9 @@ impl Part {
     /// Has a message delivered again after the delay. Errors: `InvalidMessage`.
     pub(crate) fn negative_acknowledge(&mut self, hub: &mut Hub, id: &MessageId) -> Result<(), Error> {
         self.check_member(id, "negatively acknowledging")?;
-        if self.persistent {
+        let comes_anyway =
+            |letters: &DeadLetters| !letters.holds((id.ledger_id, id.entry_id), id.batch_index);
+        if self.persistent && !self.dead_letters.as_deref().is_some_and(comes_anyway) {
             self.nacks.add((id.ledger_id, id.entry_id), id.batch_index.max(-1), hub.now.mono);
             self.arm_nacks(hub);
         }

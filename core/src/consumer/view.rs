@@ -68,7 +68,8 @@ impl Consumer<'_> {
     /// Has a message delivered again after `negative_ack_redelivery_delay`.
     ///
     /// On Exclusive and Failover everything that is not acknowledged comes again with it, and of a batch all members, as
-    /// the broker knows entries only. Errors: `InvalidMessage`, at once.
+    /// the broker knows entries only. With a dead letter policy only what was received counts, once for each time: a copy
+    /// from before a redelivery or a reconnection comes again by itself. Errors: `InvalidMessage`, at once.
     pub fn negative_acknowledge(&mut self, now: Now, id: &MessageId) -> Result<(), Error> {
         self.hub.enter(now);
         self.consumers.negative_acknowledge(self.hub, self.id, id)

@@ -47,7 +47,6 @@ def run(program, url, **names):
     return scope
 
 
-@pytest.mark.filterwarnings("ignore:dead_letter_policy")
 def test_both_programs_of_the_article_run_unchanged(pulsar_url, payments):
     billed = []
 

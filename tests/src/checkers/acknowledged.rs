@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{label, parts, place, stored};
-use crate::sim::consuming::is_held;
+use super::{buried, label, parts, place, stored};
+use crate::sim::consuming::{is_held, is_poison};
 use crate::sim::history::History;
 use crate::sim::plan::Plan;
 use crate::world::World;
 
-/// No message is acknowledged at a broker that no application acknowledged.
+/// No message is acknowledged at a broker that no application acknowledged, or that is poison and no dead letter yet.
 pub fn check_acknowledged(world: &World, plan: &Plan, history: &mut History) -> Result<(), String> {
     for (index, subscription) in plan.subscriptions.iter().enumerate() {
         for part in parts(&world.broker, &plan.topics[subscription.topic].name) {
@@ -21,8 +21,19 @@ pub fn check_acknowledged(world: &World, plan: &Plan, history: &mut History) -> 
                 .iter()
                 .map(|message| place(partition, message))
                 .collect();
+            let buried = buried(world, plan, history, index)?;
             for message in stored(&world.broker, &part)? {
                 let at = place(partition, &message);
+                if is_poison(label(&message)?, subscription) {
+                    if !open.contains(&at) && !buried.contains_key(&at) {
+                        return Err(format!(
+                            "{:?} at {at:?} of {part} is acknowledged on {}, and is no dead letter",
+                            label(&message)?,
+                            subscription.name
+                        ));
+                    }
+                    continue;
+                }
                 if !open.contains(&at) && !history.subscriptions[index].is_acked(at) {
                     return Err(format!(
                         "{:?} at {at:?} of {part} is acknowledged on {} ({:?}), and no application did that",

@@ -118,6 +118,12 @@ impl Chaos {
                 }
                 None
             }
+            Trouble::InjectDeadLetters(subscription, kind, skip, times) => {
+                let subscription = &plan.subscriptions[*subscription];
+                let dead = subscription.dead_letter_topic(&plan.topics[subscription.topic].name);
+                world.broker.inject(Fault::new(kind.clone()).on_topic(dead).after(*skip).times(*times));
+                None
+            }
             Trouble::Inject(kind, skip, times) => {
                 world.broker.inject(Fault::new(kind.clone()).after(*skip).times(*times));
                 None

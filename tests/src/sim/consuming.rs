@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use geminga_core::{
-    Error, ErrorKind, Event, HandleId, Message, MessageId, Mono, OpId, Position, SubscriptionType,
+    DeadLetterPolicy, Error, ErrorKind, Event, HandleId, Message, MessageId, Mono, OpId, Position,
+    SubscriptionType,
 };
 
 use super::history::{Consumed, Delivered, History, Label, place};
@@ -106,7 +107,11 @@ impl Consuming {
         };
         // A message that is asked for again may be in the queue when its former copy is acknowledged.
         let alone = |s: &SubscriptionPlan| {
-            s.consumers.len() == 1 && s.seeks.is_empty() && s.nacked == 0 && consumer.redelivers_at.is_none()
+            s.consumers.len() == 1
+                && s.seeks.is_empty()
+                && s.nacked == 0
+                && s.poison.is_none()
+                && consumer.redelivers_at.is_none()
         };
         let exact = subscription.as_ref().is_some_and(alone);
         let seeks = subscription.iter().flat_map(|s| s.seeks.iter().map(|at| start + *at)).collect();
@@ -295,6 +300,8 @@ impl Consuming {
                 c.ack_group_time = plan.ack_group;
                 c.negative_ack_redelivery_delay = plan.nack_delay;
                 c.consumer_name = Some(name);
+                c.dead_letter_policy =
+                    subscription.poison.map(|poison| DeadLetterPolicy::new(poison.max_redeliver_count));
             }),
             None => world.create_reader(plan.client, &self.topic, Position::Earliest, |c| {
                 c.receiver_queue_size = plan.queue;
@@ -395,11 +402,15 @@ impl Consuming {
             return Err(format!("{label:?} was acknowledged and came to {} again", self.name()));
         }
         let index = self.index;
-        let nack = !calm && self.rng.u8(0..100) < plan.nacked;
+        // What was given back for the last time is poison to the client, whatever it is.
+        let may_nack = plan.poison.is_none() || message.redelivery_count() == 0;
+        let nack = !calm && self.rng.u8(0..100) < plan.nacked && may_nack;
         let consumed = self.consumed(history);
         let first_time = consumed.seen.insert((at_place.0, label));
         consumed.delivered.push(delivered);
-        if is_held(label, &plan) {
+        if is_poison(label, &plan) {
+            world.nack(self.at.expect("it is open"), message.message_id());
+        } else if is_held(label, &plan) {
             consumed.held.insert((at_place, index), message.message_id());
         } else if nack && first_time {
             world.nack(self.at.expect("it is open"), message.message_id());
@@ -488,8 +499,18 @@ impl Consuming {
 
 /// Whether the applications of a subscription keep a message to the end. All copies of it, and for ever the same answer.
 pub fn is_held(label: Label, plan: &SubscriptionPlan) -> bool {
+    mixed(label, 40) < u64::from(plan.held) && !is_poison(label, plan)
+}
+
+/// Whether the applications of a subscription give a message back whenever it comes.
+pub fn is_poison(label: Label, plan: &SubscriptionPlan) -> bool {
+    plan.poison.is_some_and(|poison| mixed(label, 24) < u64::from(poison.share))
+}
+
+/// A number below 100, always the same for a message.
+fn mixed(label: Label, shift: u32) -> u64 {
     let mixed = (u64::from(label.producer) << 32 | u64::from(label.n)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed >> 40) % 100 < u64::from(plan.held)
+    (mixed >> shift) % 100
 }
 
 /// Whether deliveries of a type come in order.

@@ -112,10 +112,21 @@ pub struct SubscriptionPlan {
     pub nacked: u8,
     /// Messages out of 100 that are not acknowledged before the end.
     pub held: u8,
+    /// Its poison, if there is any.
+    pub poison: Option<Poison>,
     /// When its consumer seeks back.
     pub seeks: Vec<Duration>,
     /// Its consumers.
     pub consumers: Vec<ConsumerPlan>,
+}
+
+/// Messages that no application ever acknowledges.
+#[derive(Clone, Copy, Debug)]
+pub struct Poison {
+    /// How many out of 100 they are.
+    pub share: u8,
+    /// Redeliveries before they go to the dead letter topic.
+    pub max_redeliver_count: u32,
 }
 
 /// One consumer.
@@ -183,6 +194,8 @@ pub enum Trouble {
     Move(usize, u32, bool),
     /// A partitioned topic gets one partition more.
     Grow(usize),
+    /// The same with the dead letter topic of a subscription only.
+    InjectDeadLetters(usize, FaultKind, u32, u32),
     /// The broker does something wrong, so many times after so many occasions.
     Inject(FaultKind, u32, u32),
 }
@@ -191,7 +204,7 @@ impl Trouble {
     /// Whether something is lost for good that a peer noticing no break has no reason to ask for again.
     fn needs_a_break(&self) -> bool {
         match self {
-            Trouble::Inject(kind, ..) => matches!(
+            Trouble::Inject(kind, ..) | Trouble::InjectDeadLetters(_, kind, ..) => matches!(
                 kind,
                 FaultKind::LoseReceipt
                     | FaultKind::Ignore(
@@ -204,6 +217,13 @@ impl Trouble {
             ),
             _ => false,
         }
+    }
+}
+
+impl SubscriptionPlan {
+    /// Where its dead letters go.
+    pub fn dead_letter_topic(&self, topic: &str) -> String {
+        format!("{topic}-{}-DLQ", self.name)
     }
 }
 
@@ -271,7 +291,9 @@ impl Plan {
         if plan.is_corrupting() {
             plan.subscriptions.iter_mut().for_each(|s| s.seeks.clear());
         }
+        let mut own = rng.clone().fork();
         plan.draw_whims(rng);
+        plan.draw_poison(&mut own);
         plan
     }
 
@@ -299,6 +321,32 @@ impl Plan {
                 consumer.pause = (rng.u8(0..6) == 0).then(|| (up_to(rng, calm_at), up_to(rng, calm_at)));
             }
         }
+    }
+
+    /// Poison, where messages are shared. A broken message counts as redelivered though no application gave it back.
+    fn draw_poison(&mut self, rng: &mut Rng) {
+        if self.is_corrupting() {
+            return;
+        }
+        for subscription in self.subscriptions.iter_mut().filter(|s| !s.kind.allows_cumulative()) {
+            if rng.bool() {
+                continue;
+            }
+            let (share, max_redeliver_count) = ([5, 20, 60][rng.usize(0..3)], rng.u32(1..=3));
+            subscription.poison = Some(Poison { share, max_redeliver_count });
+            // Whatever an application has is given back then, and what it has for the last time is as good as poison.
+            subscription.consumers.iter_mut().for_each(|c| c.redelivers_at = None);
+        }
+        let poisoned = (0..self.subscriptions.len()).filter(|s| self.subscriptions[*s].poison.is_some());
+        for subscription in poisoned.filter(|_| !self.faults.is_empty()).collect::<Vec<_>>() {
+            for _ in 0..rng.usize(0..=2) {
+                let (kind, after, times) =
+                    (injected_dead_letters(rng, self.deduplication), rng.u32(0..5), rng.u32(1..=3));
+                let trouble = Trouble::InjectDeadLetters(subscription, kind, after, times);
+                self.faults.push((up_to(rng, self.calm_at), trouble));
+            }
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
     }
 
     /// Whether links must break once more when faults stop, because something was lost that nobody missed yet.
@@ -407,6 +455,7 @@ fn subscription(
             _ if cumulative || seeks > 0 => 0,
             _ => [0, 10, 30][rng.usize(0..3)],
         },
+        poison: None,
         seeks: (0..seeks).map(|_| up_to(rng, calm_at)).collect(),
         consumers: (0..consumers).map(|_| consumer(rng, clients, calm_at)).collect(),
     }
@@ -494,6 +543,20 @@ fn injected(rng: &mut Rng) -> FaultKind {
         7 => FaultKind::CorruptMessage,
         8 => FaultKind::Cut(any(rng)),
         _ => FaultKind::CutAfter(any(rng)),
+    }
+}
+
+fn injected_dead_letters(rng: &mut Rng, deduplication: bool) -> FaultKind {
+    let refuse = |request, error| FaultKind::Refuse(request, error, "simulated".to_owned());
+    match rng.u8(0..7) {
+        0 => refuse(Request::Producer, ServerError::AuthorizationError),
+        1 => refuse(Request::Producer, ServerError::ProducerBlockedQuotaExceededException),
+        // Behind a lost connection the refused one would be a duplicate of those stored after it.
+        2 if !deduplication => refuse(Request::Send, ServerError::NotAllowedError),
+        3 => refuse(Request::Send, ServerError::TopicTerminatedError),
+        4 => FaultKind::LoseReceipt,
+        5 => FaultKind::Delay(Request::Send, Duration::from_millis([100, 3_000, 40_000][rng.usize(0..3)])),
+        _ => FaultKind::CutAfter(Request::Send),
     }
 }
 

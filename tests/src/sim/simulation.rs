@@ -21,6 +21,8 @@ const CONVERGENCE: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(500);
 /// Steps between two looks at what must hold at all times.
 const CHECK_EVERY: u64 = 400;
+/// The same with poison in the run: a dead letter is on its way for a moment only.
+const CHECK_POISON_EVERY: u64 = 40;
 
 pub(super) struct Simulation {
     world: World,
@@ -31,6 +33,7 @@ pub(super) struct Simulation {
     chaos: Chaos,
     queues: BTreeMap<String, u32>,
     events_seen: usize,
+    check_every: u64,
     closing: bool,
 }
 
@@ -80,6 +83,10 @@ impl Simulation {
             .collect();
         Simulation {
             chaos: Chaos::new(&world, &plan, rng.fork()),
+            check_every: match plan.subscriptions.iter().any(|s| s.poison.is_some()) {
+                true => CHECK_POISON_EVERY,
+                false => CHECK_EVERY,
+            },
             queues: consumers.iter().map(|c| (c.name(), c.plan.queue)).collect(),
             world,
             plan,
@@ -165,7 +172,7 @@ impl Simulation {
             let wake = self.wake();
             let stop = wake.map_or(end, |at| at.min(end));
             if self.world.step(stop) {
-                if self.world.steps().is_multiple_of(CHECK_EVERY) {
+                if self.world.steps().is_multiple_of(self.check_every) {
                     self.check_always()?;
                 }
                 continue;
@@ -287,6 +294,7 @@ impl Simulation {
             producer.check_outcomes(&self.world, &self.history)?;
         }
         checkers::check_published(&self.world, &self.plan, &mut self.history)?;
+        checkers::check_dead_letters(&self.world, &self.plan, &mut self.history)?;
         for (index, subscription) in self.plan.subscriptions.iter().enumerate() {
             // Of a key only the broken message comes again; where one consumer is served, everything behind it, too.
             let by_key = subscription.kind == SubscriptionType::KeyShared;
@@ -296,7 +304,8 @@ impl Simulation {
             let alone = subscription.consumers.len() == 1
                 && subscription.consumers[0].reopens_at.is_none()
                 && subscription.consumers[0].redelivers_at.is_none();
-            if self.plan.is_calm() && alone && subscription.nacked == 0 && subscription.seeks.is_empty() {
+            let asked = subscription.nacked > 0 || subscription.poison.is_some();
+            if self.plan.is_calm() && alone && !asked && subscription.seeks.is_empty() {
                 checkers::check_delivered_once(subscription, &self.history, index)?;
             }
         }
