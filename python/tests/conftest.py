@@ -1,6 +1,7 @@
 """What the tests share: a client on the embedded broker, or on the one that GEMINGA_BROKER_URL names, and a topic of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,9 @@ import uuid
 import geminga
 import pytest
 from geminga.testing import EmbeddedBroker
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and the processes that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Scenarios in their full size, which take minutes: GEMINGA_FULL_SIZE=1. Otherwise in one that takes seconds.
 FULL_SIZE = os.environ.get("GEMINGA_FULL_SIZE") == "1"

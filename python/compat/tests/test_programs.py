@@ -43,7 +43,11 @@ def payments(request):
 def run(program, url, **names):
     text = (PROGRAMS / program).read_text().replace("pulsar://broker.internal:6650", url)
     scope = dict(names)
-    exec(compile(text, program, "exec"), scope)
+    try:
+        exec(compile(text, program, "exec"), scope)
+    except Done:
+        # As the end of the process would: its consumer must not go on taking messages.
+        scope["client"].close()
     return scope
 
 
@@ -56,15 +60,11 @@ def test_both_programs_of_the_article_run_unchanged(pulsar_url, payments):
             raise Done
         billed.append((order["order"], order["amount"]))
 
-    def worker():
-        with pytest.raises(Done):
-            run("bill.py", pulsar_url, bill=bill)
-
     with pulsar.Client(pulsar_url) as client:
         # The program subscribes at the end of the topic: what it is to bill has to come later.
         orders, kind = "persistent://payments/prod/orders", pulsar.ConsumerType.KeyShared
         client.subscribe(orders, "billing", consumer_type=kind).close()
-    thread = threading.Thread(target=worker)
+    thread = threading.Thread(target=run, args=("bill.py", pulsar_url), kwargs={"bill": bill})
     thread.start()
     published = run("publish.py", pulsar_url)
     for i in range(50):
@@ -75,6 +75,37 @@ def test_both_programs_of_the_article_run_unchanged(pulsar_url, payments):
     for key in range(5):
         assert [amount for order, amount in billed if order == f"order-{key}"] == list(range(key, 50, 5))
     published["client"].close()
+
+
+@pytest.mark.skipif(os.environ.get("GEMINGA_FULL_SIZE") != "1", reason="the program waits ten seconds before each of six tries")
+def test_what_can_t_be_billed_goes_to_the_dead_letter_topic_of_the_program(pulsar_url, payments):
+    tries = []
+
+    def bill(data):
+        order = json.loads(data)
+        if order["order"] == "end of the poison":
+            raise Done
+        if order["order"] != "poison":
+            return  # of another test
+        tries.append(order["order"])
+        raise RuntimeError("no such customer")
+
+    topic = "persistent://payments/prod/orders"
+    with pulsar.Client(pulsar_url) as client:
+        client.subscribe(topic, "billing", consumer_type=pulsar.ConsumerType.KeyShared).close()
+        dead = client.subscribe(topic + "-billing-DLQ", "inspection")
+        thread = threading.Thread(target=run, args=("bill.py", pulsar_url), kwargs={"bill": bill})
+        thread.start()
+        published = run("publish.py", pulsar_url)
+        published["publish"](Order("poison", 1))
+        message = dead.receive(timeout_millis=120_000)
+        assert json.loads(message.data()) == {"order": "poison", "amount": 1}
+        assert message.partition_key() == "poison"
+        assert tries == ["poison"] * 6
+        published["publish"](Order("end of the poison", 0))
+        thread.join(30)
+        assert not thread.is_alive()
+        published["client"].close()
 
 
 def test_a_script_prints_what_it_prints_and_nothing_else(python, topic):
