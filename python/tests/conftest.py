@@ -55,6 +55,12 @@ def partitioned(admin, topic):
     return topic
 
 
+@pytest.fixture(scope="session")
+def pulsar_is_real():
+    """Whether the broker is a real Pulsar."""
+    return bool(os.environ.get("GEMINGA_BROKER_URL"))
+
+
 class LabBroker:
     """A standalone Pulsar, by the lab's executable that GEMINGA_LAB names."""
 
@@ -76,9 +82,9 @@ class LabBroker:
 
 
 @pytest.fixture(scope="session")
-def own_broker(tmp_path_factory):
+def own_broker(tmp_path_factory, pulsar_is_real):
     """A broker that a test may restart: embedded, or a real one where the others use a real one."""
-    if not os.environ.get("GEMINGA_BROKER_URL"):
+    if not pulsar_is_real:
         with EmbeddedBroker() as broker:
             yield broker
     elif not os.environ.get("GEMINGA_LAB"):
