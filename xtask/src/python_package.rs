@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 const ABI3: u32 = 11;
 
 /// What an environment for tests holds besides our wheels; the first one also what checks types and builds the API reference.
-const TEST_PACKAGES: &str = "pytest";
-const CHECK_PACKAGES: &str = "pytest mypy pdoc";
+const TEST_PACKAGES: &str = "pytest gunicorn";
+const CHECK_PACKAGES: &str = "pytest gunicorn mypy pdoc";
 
 const PIP: [&str; 5] = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
 

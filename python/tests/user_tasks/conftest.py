@@ -78,14 +78,14 @@ class Program:
 
 @pytest.fixture
 def start(pulsar_url, tmp_path):
-    """`start(name, *arguments)` starts a program, on the shared broker or the one at `url`."""
+    """`start(name, *arguments)` starts a program, on the shared broker or the one at `url`, by Python or by `command`."""
     started = []
 
     def start(name, *arguments, url=pulsar_url, command=(sys.executable,)):
         text = (HERE / "programs" / name).read_text()
         assert "pulsar://localhost:6650" in text
         (tmp_path / name).write_text(text.replace("pulsar://localhost:6650", url))
-        target = [name] if command[0] == sys.executable and len(command) == 1 else []
+        target = [name] if command == (sys.executable,) else []
         program = Program([*command, *target, *map(str, arguments)], tmp_path)
         started.append(program)
         return program

@@ -1,13 +1,11 @@
-"""Task 5: load a file with `send_async` and a callback per row. GEMINGA_ROWS is how many rows, 20,000 if it is not set."""
-
-import os
+"""Task 5: load a file with `send_async` and a callback per row."""
 
 import geminga
-from conftest import SOON
+from conftest import FULL_SIZE, SOON
 
 
 def test_every_row_has_its_callback_and_is_stored_in_order(run, client, tmp_path):
-    rows = int(os.environ.get("GEMINGA_ROWS", 20_000))
+    rows = 1_000_000 if FULL_SIZE else 20_000
     reader = client.create_reader("rows", geminga.MessageId.latest, receiver_queue_size=10_000)
     with open(tmp_path / "rows.csv", "w") as file:
         for i in range(rows):
