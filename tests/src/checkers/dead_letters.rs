@@ -97,3 +97,86 @@ fn check_copy(message: &StoredMessage, letter: &StoredMessage) -> Result<(), &'s
     ];
     same.iter().find(|(_, same)| !same).map_or(Ok(()), |(what, _)| Err(what))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use geminga_core::{Batching, ConsumerConfig, DeadLetterPolicy, SubscriptionType};
+
+    use super::*;
+    use crate::checkers::check_acknowledged;
+    use crate::sim::history::Label;
+    use crate::sim::plan::Poison;
+    use crate::world::ConsumerAt;
+
+    const TOPIC: &str = "persistent://public/default/topic-0";
+
+    /// A run in which all is poison, and the one message in it.
+    fn poisoned() -> (World, Plan, History, ConsumerAt) {
+        let mut plan = (0..).map(|seed| Plan::draw(&mut fastrand::Rng::with_seed(seed)));
+        let mut plan = plan
+            .find(|p| p.topics.len() == 1 && p.topics[0].partitions == 0 && p.subscriptions.len() == 1)
+            .expect("some seed draws it");
+        plan.faults.clear();
+        plan.subscriptions[0].kind = SubscriptionType::Shared;
+        plan.subscriptions[0].poison = Some(Poison { share: 100, max_redeliver_count: 1 });
+        let mut w = World::new(1);
+        let producer = w.producer(TOPIC, |c| c.batching = Batching::off());
+        let name = plan.subscriptions[0].name.clone();
+        let consumer = w.consumer(TOPIC, &name, |c: &mut ConsumerConfig| {
+            c.subscription_type = SubscriptionType::Shared;
+            c.negative_ack_redelivery_delay = Duration::ZERO;
+            c.dead_letter_policy = Some(DeadLetterPolicy::new(1));
+        });
+        w.publish(producer, [Label { producer: 0, n: 0 }.payload(0)]);
+        (w, plan, History::new(1, 1, 0), consumer)
+    }
+
+    #[test]
+    fn a_poison_message_that_is_a_dead_letter_and_acknowledged_is_as_it_should_be() {
+        let (mut w, plan, mut history, consumer) = poisoned();
+        while let Some(message) = w.receive_within(consumer, Duration::from_secs(1)) {
+            w.nack(consumer, message.message_id());
+        }
+        assert_eq!(buried(&w, &plan, &mut history, 0).map(|buried| buried.len()), Ok(1));
+        assert_eq!(check_acknowledged(&w, &plan, &mut history), Ok(()));
+        assert_eq!(check_dead_letters(&w, &plan, &mut history), Ok(()));
+    }
+
+    #[test]
+    fn an_acknowledgement_before_the_dead_letter_is_found() {
+        let (mut w, plan, mut history, consumer) = poisoned();
+        let message = w.receive(consumer);
+        assert_eq!(check_acknowledged(&w, &plan, &mut history), Ok(()));
+        w.ack(consumer, message.message_id());
+        w.advance(Duration::from_secs(1));
+        let wrong = check_acknowledged(&w, &plan, &mut history).unwrap_err();
+        assert!(wrong.contains("is no dead letter"), "{wrong}");
+    }
+
+    #[test]
+    fn a_dead_letter_without_a_reason_a_second_one_and_a_changed_one_are_found() {
+        for (change, expected) in [(0, "without a reason"), (1, "2 dead letters"), (2, "another payload")] {
+            let (mut w, mut plan, mut history, consumer) = poisoned();
+            let id = w.receive(consumer).message_id();
+            let dead = plan.subscriptions[0].dead_letter_topic(TOPIC);
+            let producer = w.producer(&dead, |c| c.batching = Batching::off());
+            let copies = if change == 1 { 2 } else { 1 };
+            let label = Label { producer: 0, n: if change == 2 { 7 } else { 0 } };
+            w.publish(
+                producer,
+                (0..copies).map(|_| {
+                    geminga_core::OutgoingMessage::new(label.payload(0))
+                        .with_property(DeadLetterPolicy::REAL_TOPIC, TOPIC)
+                        .with_property(DeadLetterPolicy::ORIGIN_MESSAGE_ID, id.to_string())
+                }),
+            );
+            if change == 0 {
+                plan.subscriptions[0].poison = Some(Poison { share: 0, max_redeliver_count: 1 });
+            }
+            let wrong = check_dead_letters(&w, &plan, &mut history).unwrap_err();
+            assert!(wrong.contains(expected), "{wrong}");
+        }
+    }
+}
