@@ -500,6 +500,61 @@ fn a_topic_that_refuses_for_ever_loses_nothing() {
     }
 }
 
+/// A hundred messages, ten of them poison, three workers with a client each, and the broker restarts in between.
+#[test]
+fn ten_poison_messages_are_ten_dead_letters_whatever_the_broker_does() {
+    for seed in 0..20 {
+        let mut w = World::configured(seed, |s| s.cluster.deduplication = true);
+        let producer = w.producer("t", |c| c.batching.max_messages = 7);
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let config = w.client_config();
+                let client = w.client(config);
+                w.consumer_of(client, "t", "s", |c| {
+                    policy(2)(c);
+                    c.receiver_queue_size = 10;
+                    // Else a batch of which one message is a dead letter comes whole to another worker.
+                    c.batch_index_ack = true;
+                })
+            })
+            .collect();
+        w.publish(
+            producer,
+            (0..100).map(|n| OutgoingMessage::new(n.to_string()).with_key(format!("key-{n}"))),
+        );
+        let mut done = std::collections::BTreeSet::new();
+        for round in 0..120 {
+            if round == 3 + seed {
+                w.restart_broker(0);
+            }
+            for worker in &workers {
+                for _ in 0..5 {
+                    let Some(message) = w.try_receive(*worker) else { break };
+                    match text(&message).parse::<u32>().unwrap() {
+                        n if n % 10 == 3 => w.nack(*worker, message.message_id()),
+                        n => {
+                            w.ack(*worker, message.message_id());
+                            done.insert(n);
+                        }
+                    }
+                }
+            }
+            w.advance(Duration::from_millis(250));
+        }
+        assert_eq!(w.unacked("t", "s"), [""; 0], "seed {seed}");
+        assert_eq!(done.len(), 90, "seed {seed}");
+        let mut letters = w.broker.stored(DEAD).unwrap();
+        letters.sort_by_key(|m| m.payload.len() as u64 * 100 + u64::from(m.payload[0]));
+        let texts: Vec<_> =
+            letters.iter().map(|m| String::from_utf8_lossy(&m.payload).into_owned()).collect();
+        let poison: Vec<_> = (0..10).map(|n| (n * 10 + 3).to_string()).collect();
+        assert_eq!(texts, poison, "seed {seed}");
+        assert!(
+            letters.iter().all(|m| m.key == Some(format!("key-{}", String::from_utf8_lossy(&m.payload))))
+        );
+    }
+}
+
 /// Nothing of the producer that a consumer has for itself is told to the application.
 #[test]
 fn the_consumers_own_producer_is_nobodys_news() {

@@ -12,6 +12,8 @@ use crate::topic_name::TopicName;
 /// with the receipt, acknowledged. One whose count is higher already goes there undelivered. The copy has the payload,
 /// key, ordering key, event time, properties and schema version of the message, and the properties
 /// [`REAL_TOPIC`](Self::REAL_TOPIC) and [`ORIGIN_MESSAGE_ID`](Self::ORIGIN_MESSAGE_ID).
+/// A message has one dead letter while its consumer lives and stays connected; what the broker had not heard of before a
+/// loss may be sent twice. `batch_index_ack` has it hear of single messages of a batch.
 /// Units: redeliveries, as the broker counts them; it starts again from 0 when the last consumer of a subscription leaves.
 /// Source: `DeadLetterPolicy` and `ConsumerImpl.processPossibleToDLQ` in the Java client.
 #[derive(Clone, Debug, PartialEq, Eq)]

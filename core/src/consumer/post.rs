@@ -142,7 +142,7 @@ impl Part {
         self.arm_nacks(hub);
     }
 
-    /// Acknowledges what is in the dead letter topic.
+    /// Acknowledges what is in the dead letter topic, at once: until the broker knows, others may get it and send it again.
     fn tell_done(&mut self, hub: &mut Hub, id: MessageId) {
         let entry = (id.ledger_id, id.entry_id);
         match id.batch_index {
@@ -152,7 +152,7 @@ impl Part {
             }
             _ => self.acks.whole(entry),
         }
-        self.plan_ack(hub);
+        self.flush_acks(hub);
     }
 }
 
