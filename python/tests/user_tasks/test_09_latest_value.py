@@ -27,9 +27,8 @@ TOPICS = {
 @pytest.mark.parametrize("made, expected", TOPICS.values(), ids=TOPICS.keys())
 def test_the_latest_value_is_there_in_two_calls(run, client, topic, made, expected):
     made(client, topic)
-    done = run("latest.py", topic)
+    done = run("latest.py", topic, within=2)
     assert (done.stdout, done.stderr) == (f"{expected}\n", "")
-    assert done.seconds < 2
 
 
 @pytest.mark.parametrize("batching", [{}, ONE_BATCH], ids=["single", "batched"])
