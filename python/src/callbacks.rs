@@ -15,7 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
 use crate::errors::IntoPython;
-use crate::executor::{Executor, Job, Task};
+use crate::executor::{self, Executor, Job, Task};
 use crate::message_id::MessageId;
 use crate::operation::{self, Target};
 
@@ -205,7 +205,9 @@ fn call(py: Python<'_>, callback: &Bound<'_, PyAny>, outcome: Result<CoreId, Err
         // As the existing client has it: an id without any value.
         Err(error) => (error.kind().code(), CoreId::EARLIEST),
     };
-    let called = result(py, code).and_then(|result| callback.call1((result, MessageId(id))));
+    let called = result(py, code)
+        .and_then(|result| (result, MessageId(id)).into_pyobject(py))
+        .and_then(|arguments| executor::call(callback, &arguments));
     if let Err(raised) = called {
         raised.write_unraisable(py, Some(callback));
     }

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::fork;
 
@@ -161,6 +162,29 @@ impl<J: Job> Wake for Task<J> {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.clone().wake();
+    }
+}
+
+/// Calls a callback or a listener. The end of the interpreter may overtake it: CPython before 3.14 then unwinds its thread as soon
+/// as it wants the interpreter back, and what these frames would drop can't be dropped any more. It stays here instead.
+pub(crate) fn call<'py>(
+    callable: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let overtaken = Overtaken;
+    let called = callable.call1(arguments);
+    mem::forget(overtaken);
+    called
+}
+
+struct Overtaken;
+
+impl Drop for Overtaken {
+    fn drop(&mut self) {
+        // A panic is no end of the interpreter.
+        while !thread::panicking() {
+            thread::park();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use geminga::Messages;
 use pyo3::prelude::*;
 
 use crate::errors;
-use crate::executor::{Executor, Job, Task};
+use crate::executor::{self, Executor, Job, Task};
 use crate::message::Message;
 
 /// Messages given to one listener before other jobs of the thread have their turn.
@@ -78,7 +78,10 @@ impl Job for Listening {
                 Poll::Pending | Poll::Ready(None) => return,
                 Poll::Ready(Some(Ok(message))) => {
                     let message = Message::new(py, message, self.schema.as_ref());
-                    self.listener.bind(py).call1((&self.handle, message)).map(drop)
+                    let arguments = (&self.handle, message).into_pyobject(py);
+                    arguments
+                        .and_then(|arguments| executor::call(self.listener.bind(py), &arguments))
+                        .map(drop)
                 }
                 Poll::Ready(Some(Err(error))) => Err(errors::to_python(&error)),
             };

@@ -16,7 +16,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record as SpanRecord};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::executor::{Executor, Job, Task};
+use crate::executor::{self, Executor, Job, Task};
 use crate::fork;
 
 /// Records kept while Python has no time for them.
@@ -230,7 +230,10 @@ impl Job for Queue {
         let records = std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner));
         for record in records {
             let logger = record.logger.bind(py);
-            if let Err(raised) = logger.call_method1("log", (record.level, "%s", record.text)) {
+            let logged = (record.level, "%s", record.text)
+                .into_pyobject(py)
+                .and_then(|arguments| executor::call(&logger.getattr("log")?, &arguments));
+            if let Err(raised) = logged {
                 raised.write_unraisable(py, Some(logger));
             }
         }

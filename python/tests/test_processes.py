@@ -178,3 +178,14 @@ def test_an_endless_worker_ends_on_sigint_with_pythons_status(pulsar_url, topic)
     assert time.monotonic() - start < 3
     assert worker.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in error
+
+
+def test_the_end_of_the_interpreter_may_overtake_slow_callbacks(script):
+    done = script(
+        """
+        producer = geminga.Client(URL).create_producer(TOPIC)
+        for _ in range(500):
+            producer.send_async(b"", lambda result, message_id: time.sleep(0.01))
+        """
+    )
+    assert done.stderr == ""
