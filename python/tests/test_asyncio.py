@@ -354,3 +354,18 @@ def test_a_hundred_thousand_messages_leave_the_loop_free(pulsar_url, topic):
             assert max(gaps) < 0.5, "generous: other programs share this machine"
 
     run(main())
+
+
+@pytest.mark.parametrize("call", ["receive", "batch_receive"])
+def test_a_receive_whose_coroutine_is_closed_loses_nothing(pulsar_url, topic, call):
+    async def main():
+        async with Client(pulsar_url) as client:
+            consumer = await client.subscribe(topic, "s")
+            producer = await client.create_producer(topic)
+            waiting = getattr(consumer, call)()
+            waiting.send(None)
+            waiting.close()
+            await producer.send(b"x")
+            assert (await consumer.receive()).data() == b"x"
+
+    run(main(), timeout=20)

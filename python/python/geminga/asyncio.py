@@ -93,7 +93,8 @@ async def _call(start):
     operation = start(_geminga.Target(loop, future))
     try:
         value = await future
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, GeneratorExit):
+        # The second when the coroutine is closed or collected.
         value, _ = operation.cancel()
         if future.done() and not future.cancelled() and future.exception() is None:
             value = future.result()
