@@ -18,7 +18,8 @@ pub(crate) async fn run(consumer: &Consumer, policy: BatchPolicy) -> Result<Vec<
     let time = u64::try_from(policy.timeout_ms).ok().filter(|n| *n > 0).map(Duration::from_millis);
     let max = number.unwrap_or(NO_NUMBER);
     match (bytes, time) {
-        (None, None) => consumer.receive_many(max).await,
+        (None, None) if number.is_none() => consumer.receive_many(max).await,
+        (None, None) => by_size(consumer, max, usize::MAX, None).await,
         (None, Some(time)) => consumer.receive_batch(max, time).await,
         (Some(bytes), time) => by_size(consumer, max, bytes, time).await,
     }
