@@ -41,14 +41,19 @@ impl Message {
     }
 
     /// The payload as its schema decodes it; bytes without a schema, None for a null value.
-    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        if self.core.is_null() {
-            return Ok(py.None().into_bound(py));
+    fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let message = slf.get();
+        if message.core.is_null() {
+            return Ok(slf.py().None().into_bound(slf.py()));
         }
-        let data = self.data(py).into_any();
-        match &self.schema {
-            None => Ok(data),
-            Some(schema) => schema.bind(py).call_method1("decode", (data,)),
+        let py = slf.py();
+        let Some(schema) = message.schema.as_ref().map(|schema| schema.bind(py)) else {
+            return Ok(message.data(py).into_any());
+        };
+        // What is asked first in the existing client; a codec of one's own may have no more than `decode`.
+        match schema.hasattr("decode_message")? {
+            true => schema.call_method1("decode_message", (slf,)),
+            false => schema.call_method1("decode", (message.data(py),)),
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Extras<'a, 'py> {
     pub(crate) disable_replication: bool,
     pub(crate) event_timestamp: Option<u64>,
     pub(crate) deliver_at: Option<i64>,
-    pub(crate) deliver_after: Option<Duration>,
+    pub(crate) deliver_after: Option<&'a Bound<'py, PyAny>>,
 }
 
 /// The message for `content`; None is a null value. Errors: TypeError for content that the schema doesn't take, ValueError
@@ -57,7 +57,7 @@ pub(crate) fn message(
     message.sequence_id = extras.sequence_id.filter(|id| *id != 0);
     message.event_time = extras.event_timestamp.filter(|time| *time != 0);
     message.deliver_at_time = extras.deliver_at.filter(|time| *time != 0);
-    if let Some(delay) = extras.deliver_after.filter(|delay| !delay.is_zero()) {
+    if let Some(delay) = extras.deliver_after.map(delay).transpose()?.filter(|delay| !delay.is_zero()) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         message.deliver_at_time = i64::try_from((now + delay).as_millis()).ok();
     }
@@ -90,6 +90,20 @@ fn payload(content: &Bound<'_, PyAny>, schema: Option<&Py<PyAny>>) -> PyResult<B
             Err(PyTypeError::new_err(format!("content must be bytes, not {got}{hint}")))
         }
     }
+}
+
+/// A timedelta; one below zero, what is left to a time that has passed, is no delay.
+fn delay(given: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    if let Ok(delay) = given.extract() {
+        return Ok(delay);
+    }
+    if given.hasattr("total_seconds")? && given.call_method0("total_seconds")?.extract::<f64>()? < 0.0 {
+        return Ok(Duration::ZERO);
+    }
+    Err(PyValueError::new_err(format!(
+        "Argument deliver_after is expected to be a 'timedelta' and not '{}'",
+        given.get_type().name()?
+    )))
 }
 
 fn text(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {

@@ -207,7 +207,7 @@ impl Producer {
         disable_replication: bool,
         event_timestamp: Option<u64>,
         deliver_at: Option<i64>,
-        deliver_after: Option<Duration>,
+        deliver_after: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<MessageId> {
         let sending = self.inner.get()?;
         let extras = Extras {
@@ -249,7 +249,7 @@ impl Producer {
         disable_replication: bool,
         event_timestamp: Option<u64>,
         deliver_at: Option<i64>,
-        deliver_after: Option<Duration>,
+        deliver_after: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let sending = self.inner.get()?;
         let extras = Extras {

@@ -117,7 +117,7 @@ impl<T: Source> Receiving<T> {
         let message = match timeout_millis {
             None => wait(py, core.receive())?.into_python()?,
             Some(millis) => {
-                let limit = timeout(millis)?;
+                let limit = timeout(millis);
                 let received = wait(py, core.receive_timeout(limit))?.into_python()?;
                 received.ok_or_else(|| self.timed_out(limit))?
             }
@@ -258,11 +258,9 @@ pub(crate) fn start(id: CoreId) -> Position {
     }
 }
 
-/// How long `timeout_millis` is. Errors: ValueError below zero.
-fn timeout(millis: i64) -> PyResult<Duration> {
-    let millis =
-        u64::try_from(millis).map_err(|_| PyValueError::new_err("timeout_millis must not be negative"))?;
-    Ok(Duration::from_millis(millis))
+/// How long `timeout_millis` is; what is left of a deadline that has passed is no time.
+fn timeout(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
 fn invalid(doing: &str, why: &str) -> PyErr {

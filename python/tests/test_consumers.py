@@ -244,3 +244,34 @@ def test_pb201_a_consumer_without_a_queue_works_as_any_other(client, topic):
     client.subscribe(topic, "l", receiver_queue_size=0, message_listener=lambda *_: got.set())
     producer.send(b"x")
     assert got.wait(10)
+
+
+def test_a_batch_of_a_number_alone_waits_for_it(client, topic):
+    policy = geminga.ConsumerBatchReceivePolicy(3, -1, -1)
+    consumer = client.subscribe(topic, "s", batch_receive_policy=policy)
+    producer = client.create_producer(topic)
+    producer.send(b"0")
+    threading.Timer(0.3, lambda: [producer.send(b"1"), producer.send(b"2")]).start()
+    assert texts(consumer.batch_receive()) == ["0", "1", "2"]
+
+
+def test_a_deadline_that_has_passed_leaves_no_time(client, topic):
+    consumer = client.subscribe(topic, "s")
+    with pytest.raises(geminga.Timeout):
+        consumer.receive(timeout_millis=-1)
+    client.create_producer(topic).send(b"now", deliver_after=datetime.timedelta(seconds=-1))
+    assert texts(receive(consumer, 1)) == ["now"]
+
+
+def test_empty_names_are_none(client, topic):
+    assert client.create_producer(topic, producer_name="").producer_name()
+    assert client.subscribe(topic, "s", consumer_name="").consumer_name()
+
+
+def test_numbers_beyond_all_use_are_refused_by_name(client, topic):
+    with pytest.raises(ValueError, match="receiver_queue_size"):
+        client.subscribe(topic, "s", receiver_queue_size=2**40)
+    with pytest.raises(ValueError, match="max_redeliver_count"):
+        geminga.ConsumerDeadLetterPolicy(2**31)
+    with pytest.raises(TypeError, match="dead_letter_topic"):
+        geminga.ConsumerDeadLetterPolicy(1, dead_letter_topic=5)

@@ -178,3 +178,13 @@ def test_a_message_too_big_says_so(client, topic):
     with pytest.raises(geminga.MessageTooBig):
         producer.send(bytes(6 * 1024 * 1024))
     assert producer.send(b"small")
+
+
+def test_a_schema_may_decode_the_whole_message(client, topic):
+    class Keyed(geminga.StringSchema):
+        def decode_message(self, msg):
+            return msg.partition_key(), self.decode(msg.data())
+
+    consumer = client.subscribe(topic, "s", schema=Keyed())
+    client.create_producer(topic).send(b"v", partition_key="k")
+    assert consumer.receive(timeout_millis=SOON).value() == ("k", "v")

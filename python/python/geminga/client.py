@@ -38,6 +38,9 @@ AnyTopic = Union[str, list[str], re.Pattern[str]]
 #: What ``batch_receive`` gathers without a policy: any number of messages, 10 MiB, 100 ms.
 _DEFAULT_BATCH = ConsumerBatchReceivePolicy(-1, 10 * 1024 * 1024, 100)
 
+#: The largest number that the existing client takes for a count or a time.
+_MOST = 2**31 - 1
+
 
 class Client:
     """One Pulsar client: it opens producers, consumers and readers, which share its connections.
@@ -86,12 +89,12 @@ class Client:
         _check(str, service_url, "service_url")
         _check(Authentication, authentication, "authentication", optional=True)
         _check((int, float), operation_timeout_seconds, "operation_timeout_seconds")
-        _check(int, concurrent_lookup_requests, "concurrent_lookup_requests")
+        _check_count(concurrent_lookup_requests, "concurrent_lookup_requests")
         _check(bool, use_tls, "use_tls")
         _check(str, tls_trust_certs_file_path, "tls_trust_certs_file_path", optional=True)
         _check(bool, tls_allow_insecure_connection, "tls_allow_insecure_connection")
         _check(bool, tls_validate_hostname, "tls_validate_hostname")
-        _check(int, connection_timeout_ms, "connection_timeout_ms")
+        _check_count(connection_timeout_ms, "connection_timeout_ms")
         _check(str, listener_name, "listener_name", optional=True)
         _check(str, tls_private_key_file_path, "tls_private_key_file_path", optional=True)
         _check(str, tls_certificate_file_path, "tls_certificate_file_path", optional=True)
@@ -368,6 +371,8 @@ class Client:
             raise ValueError("PartitionsRoutingMode.CustomPartition needs a message_router")
         return {
             **options,
+            # As there, an empty name is none.
+            "producer_name": options["producer_name"] or None,
             "properties": _properties(properties),
             "message_routing_mode": message_routing_mode,
             "schema": _schema.native(schema),
@@ -424,6 +429,7 @@ class Client:
                 sticky = key_shared_policy.sticky_ranges
         return {
             **options,
+            "consumer_name": options["consumer_name"] or None,
             "properties": _properties(properties),
             "sticky_ranges": sticky,
             "dead_letter_policy": dead_letter_policy and dead_letter_policy._native(),
@@ -451,6 +457,7 @@ class Client:
             import uuid
 
             name = f"{subscription_role_prefix}-{uuid.uuid4().hex[:10]}"
+        options["reader_name"] = options["reader_name"] or None
         return {**options, "subscription_name": name, "schema": _schema.native(schema)}
 
 
@@ -467,6 +474,8 @@ def _check_count(value: int, name: str) -> None:
     _check(int, value, name)
     if value < 0:
         raise ValueError(f"Argument {name} must not be negative, and is {value}")
+    if value > _MOST:
+        raise ValueError(f"Argument {name} must not be over {_MOST}, and is {value}")
 
 
 def _properties(properties: dict[str, str] | None) -> dict[str, str]:

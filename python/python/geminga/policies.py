@@ -16,6 +16,9 @@ class ConsumerBatchReceivePolicy:
     """
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
+        for value in (max_num_message, max_num_bytes, timeout_ms):
+            if not isinstance(value, int):
+                raise TypeError(f"the limits of a batch are numbers, not '{type(value).__name__}'")
         self._limits = {
             "max_num_message": max_num_message,
             "max_num_bytes": max_num_bytes,
@@ -55,6 +58,14 @@ class ConsumerDeadLetterPolicy:
     ) -> None:
         if not isinstance(max_redeliver_count, int) or max_redeliver_count < 1:
             raise ValueError("max_redeliver_count must be greater than 0")
+        if max_redeliver_count > 2**31 - 1:
+            raise ValueError(f"max_redeliver_count must not be over {2**31 - 1}")
+        for name, value in (
+            ("dead_letter_topic", dead_letter_topic),
+            ("initial_subscription_name", initial_subscription_name),
+        ):
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"Argument {name} is expected to be a str and not '{type(value).__name__}'")
         self._max_redeliver_count = max_redeliver_count
         self._dead_letter_topic = dead_letter_topic
         self._initial_subscription_name = initial_subscription_name
