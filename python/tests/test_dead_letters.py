@@ -106,3 +106,17 @@ def test_a_policy_has_an_effect_on_shared_and_key_shared_only_and_says_so(client
         geminga.ConsumerDeadLetterPolicy(0)
     with pytest.raises(geminga.InvalidConfiguration, match="another than the consumer's"):
         subscribe(client, topic, geminga.ConsumerDeadLetterPolicy(1, topic))
+
+
+def test_members_of_a_batch_given_back_one_by_one_are_delivered_as_often_as_others(client, topic):
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=50)
+    consumer = subscribe(client, topic, geminga.ConsumerDeadLetterPolicy(1), negative_ack_redelivery_delay_ms=300)
+    for i in range(5):
+        producer.send_async(str(i).encode(), None)
+    seen = []
+    for _ in range(10):
+        message = consumer.receive(timeout_millis=10000)
+        seen.append(message.data())
+        threading.Event().wait(0.1)
+        consumer.negative_acknowledge(message)
+    assert sorted(seen) == sorted(2 * [b"0", b"1", b"2", b"3", b"4"])
