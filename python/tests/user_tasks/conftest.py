@@ -40,6 +40,22 @@ class Program:
         self._watchdog = threading.Timer(LIMIT, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
+        #: The most memory that it was seen to have, in bytes; 0 where there is no /proc.
+        self.memory = 0
+        threading.Thread(target=self._watch_memory, daemon=True).start()
+
+    def _watch_memory(self):
+        # Not `ru_maxrss`: a child's begins with what its parent has, and the tests of a whole run have more than a program.
+        while True:
+            try:
+                status = Path(f"/proc/{self._process.pid}/status").read_text()
+            except OSError:
+                return
+            peak = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+            if not peak:
+                return
+            self.memory = int(peak[0].split()[1]) * 1024
+            time.sleep(0.02)
 
     def line(self):
         """The next line it prints."""
@@ -60,12 +76,10 @@ class Program:
     def wait(self):
         """Waits for its end. Then `stdout` is what it printed since the last `line`, `seconds` how long it ran."""
         self.stdout = self._process.stdout.read()
-        _, status, usage = os.wait4(self._process.pid, 0)
+        _, status = os.waitpid(self._process.pid, 0)
         self.seconds = time.monotonic() - self._began
         self._watchdog.cancel()
         self.returncode = self._process.returncode = os.waitstatus_to_exitcode(status)
-        #: The most memory it had, in bytes.
-        self.memory = usage.ru_maxrss * 1024
         self._process.stdout.close()
         self._reader.join(10)
         self._process.stderr.close()
