@@ -32,6 +32,14 @@ fn refuse_until_gone(w: &mut World, consumer: ConsumerAt) -> u32 {
     times
 }
 
+/// Gives the one message back at both deliveries that `policy(1)` allows: it becomes a dead letter when the delay is over.
+fn refuse_twice(w: &mut World, consumer: ConsumerAt) {
+    for _ in 0..2 {
+        let message = w.receive(consumer);
+        w.nack(consumer, message.message_id());
+    }
+}
+
 /// The part without acknowledgement timeout: as often as was said, counted, and then it is a dead letter.
 #[test]
 fn pb100_a_message_is_redelivered_up_to_the_threshold_on_plain_and_partitioned_topics() {
@@ -360,10 +368,7 @@ fn a_seek_forgets_what_was_on_its_last_delivery_or_on_its_way() {
         let producer = w.producer("t", |_| {});
         let consumer = w.consumer("t", "s", policy(1));
         w.publish(producer, ["poison"]);
-        for _ in 0..2 {
-            let message = w.receive(consumer);
-            w.nack(consumer, message.message_id());
-        }
+        refuse_twice(&mut w, consumer);
         w.advance(Duration::from_millis(wait));
         w.seek(consumer, Position::Earliest);
         let message = w.receive(consumer);
@@ -384,10 +389,7 @@ fn a_close_waits_for_what_is_on_its_way_and_leaves_nothing_behind() {
         let producer = w.producer("t", |_| {});
         let consumer = w.consumer("t", "s", policy(1));
         w.publish(producer, ["poison"]);
-        for _ in 0..2 {
-            let message = w.receive(consumer);
-            w.nack(consumer, message.message_id());
-        }
+        refuse_twice(&mut w, consumer);
         w.advance(Duration::from_millis(wait));
         w.close_consumer(consumer);
         let dead = w.stored(DEAD).len();
@@ -404,10 +406,7 @@ fn a_close_does_not_wait_for_ever() {
     let consumer = w.consumer("t", "s", policy(1));
     w.publish(producer, ["poison"]);
     w.broker.inject(Fault::new(FaultKind::LoseReceipt).on_topic(DEAD));
-    for _ in 0..2 {
-        let message = w.receive(consumer);
-        w.nack(consumer, message.message_id());
-    }
+    refuse_twice(&mut w, consumer);
     w.expect("the copy", |w| w.stored(DEAD).len() == 1);
     let began = w.elapsed();
     w.close_consumer(consumer);
@@ -423,10 +422,7 @@ fn a_client_that_closes_waits_for_its_dead_letters_too() {
         let producer = w.producer("t", |_| {});
         let consumer = w.consumer("t", "s", policy(1));
         w.publish(producer, ["poison"]);
-        for _ in 0..2 {
-            let message = w.receive(consumer);
-            w.nack(consumer, message.message_id());
-        }
+        refuse_twice(&mut w, consumer);
         w.advance(Duration::from_millis(wait));
         w.close_client(0);
         assert_eq!(w.unacked("t", "s").len() + w.stored(DEAD).len(), 1);
@@ -440,10 +436,7 @@ fn unsubscribing_ends_it_all() {
         let producer = w.producer("t", |_| {});
         let consumer = w.consumer("t", "s", policy(1));
         w.publish(producer, ["poison"]);
-        for _ in 0..2 {
-            let message = w.receive(consumer);
-            w.nack(consumer, message.message_id());
-        }
+        refuse_twice(&mut w, consumer);
         w.advance(Duration::from_millis(wait));
         w.unsubscribe(consumer);
         assert!(w.stored(DEAD).len() <= 1);
